@@ -1,0 +1,342 @@
+// The C interface of moeway: everything the library can do, for C, for other languages, and below the C++ interface
+// (moeway.h).
+//
+// Conventions
+// - Every function that can fail returns a moeway_status. The message of the calling thread's last failure is
+// moeway_last_error().
+// - Structs that may grow open with `struct_size`; fill them with their *_init function, then set what you need.
+// - Objects may be used by one thread at a time. Different objects may be used by different threads at the same time.
+// - A call that all ranks must make, in the same order on all of them, is marked "collective".
+// - No function takes ownership of tensor memory. On a CPU device a call has read its inputs and written its outputs
+// when it returns,
+//   so the caller may reuse them at once.
+#ifndef MOEWAY_C_API_H_
+#define MOEWAY_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_MSC_VER)
+#define MOEWAY_API
+#else
+#define MOEWAY_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Status
+// ---------------------------------------------------------------------------------------------------------------------
+
+typedef enum moeway_status {
+  MOEWAY_OK = 0,
+  MOEWAY_INVALID_ARGUMENT = 1,   // A caller's mistake in an argument. Nothing was sent; a correct call may follow.
+  MOEWAY_WRONG_STATE = 2,        // Call out of order, closed object, or a routing handle that is no longer valid.
+  MOEWAY_MISMATCH = 3,           // Ranks disagree on a value that must be equal.
+  MOEWAY_DEADLINE_EXCEEDED = 4,  // A peer did not do its part in time. The object has failed: close it.
+  MOEWAY_PEER_LOST = 5,  // A peer's process has ended, or a peer reported a failure. The object has failed: close it.
+  MOEWAY_OUT_OF_MEMORY = 6,  // Memory that was asked for cannot be had.
+  MOEWAY_UNAVAILABLE = 7,    // This machine or build lacks what was asked for.
+  MOEWAY_INTERNAL = 8        // A fault of the library or of the operating system.
+} moeway_status;
+
+// The message of the last failed call of this thread, "" if none. Valid until the thread's next failing call.
+MOEWAY_API const char* moeway_last_error(void);
+
+// "INVALID_ARGUMENT" and so on; "UNKNOWN" for a value that is none of them. Static memory.
+MOEWAY_API const char* moeway_status_name(moeway_status status);
+
+// The version of the library that is running, for example "0.1.0".
+MOEWAY_API const char* moeway_version(void);
+
+// ---- Tensors
+// --------------------------------------------------------------------------------------------------------------------
+
+typedef enum moeway_dtype {
+  MOEWAY_BF16 = 0,
+  MOEWAY_F16 = 1,
+  MOEWAY_F32 = 2,
+  MOEWAY_F8_E4M3 = 3,
+  MOEWAY_UE8M0 = 4,  // One byte: a power of two, as a scale.
+  MOEWAY_BYTES = 5,  // Opaque; an element is one byte.
+  MOEWAY_I32 = 6,
+  MOEWAY_I64 = 7
+} moeway_dtype;
+
+typedef enum moeway_device_type { MOEWAY_CPU = 0, MOEWAY_CUDA = 1 } moeway_device_type;
+
+// A view of the caller's memory. Element (i, j, k) lies at data + (i * strides[0] + j * strides[1] + k * strides[2])
+// elements. Strides of dimensions with fewer than two elements do not matter. `data` may be null where the tensor has
+// no elements.
+typedef struct moeway_tensor {
+  void* data;
+  moeway_dtype dtype;
+  moeway_device_type device_type;
+  int32_t device_index;
+  int32_t ndim;        // 1 to 3
+  int64_t shape[3];    // elements
+  int64_t strides[3];  // elements
+} moeway_tensor;
+
+// Bytes of one element; 0 for a value that is no dtype.
+MOEWAY_API int64_t moeway_dtype_bytes(moeway_dtype dtype);
+MOEWAY_API const char* moeway_dtype_name(moeway_dtype dtype);
+
+// ---- Bootstrap: how the ranks of a job find each other
+// ----------------------------------------------------------------------------
+
+typedef struct moeway_bootstrap moeway_bootstrap;
+typedef struct moeway_thread_group moeway_thread_group;
+
+// Ranks as threads of one process: make one group, then one bootstrap per rank. The group may be destroyed when every
+// rank has its bootstrap.
+MOEWAY_API moeway_status moeway_thread_group_create(int32_t num_ranks, moeway_thread_group** group);
+MOEWAY_API void moeway_thread_group_destroy(moeway_thread_group* group);
+MOEWAY_API moeway_status moeway_bootstrap_create_threads(moeway_thread_group* group, int32_t rank,
+                                                         moeway_bootstrap** bootstrap);
+
+// Ranks as processes of one user on one host, which meet in `directory`: it must exist, belong to this user and be
+// closed to others (mode 0700). One job per directory. Collective; returns when all ranks are there.
+MOEWAY_API moeway_status moeway_bootstrap_create_local(const char* directory, int32_t rank, int32_t num_ranks,
+                                                       int64_t timeout_ms, moeway_bootstrap** bootstrap);
+
+// Ranks that reach rank 0 at address:port. `secret` must be the same non-empty text on all ranks; who does not know it
+// is turned away. The secret itself never crosses the network; the gathered bytes do, unencrypted. Collective; returns
+// when all ranks are there.
+MOEWAY_API moeway_status moeway_bootstrap_create_tcp(const char* address, int32_t port, const char* secret,
+                                                     int32_t rank, int32_t num_ranks, int64_t timeout_ms,
+                                                     moeway_bootstrap** bootstrap);
+
+// Rank, size and rendezvous from the environment that torchrun, Open MPI or Slurm set, or from MOEWAY_RANK,
+// MOEWAY_WORLD_SIZE, MOEWAY_ADDRESS, MOEWAY_PORT and MOEWAY_SECRET, which come first. docs/bootstrap.md has the table.
+// Collective.
+MOEWAY_API moeway_status moeway_bootstrap_create_env(int64_t timeout_ms, moeway_bootstrap** bootstrap);
+
+// A caller's own all-gather: `all_gather(context, in, bytes, out)` must deliver the `bytes` bytes of every rank, in
+// rank order, to `out` on every rank, and return 0, or another value if it failed. It is called from inside collective
+// calls of this library only, and from moeway_all_to_all_create and moeway_communicator_create alone.
+typedef int32_t (*moeway_all_gather_fn)(void* context, const void* in, size_t bytes, void* out);
+MOEWAY_API moeway_status moeway_bootstrap_create_callback(int32_t rank, int32_t num_ranks,
+                                                          moeway_all_gather_fn all_gather, void* context,
+                                                          moeway_bootstrap** bootstrap);
+
+MOEWAY_API void moeway_bootstrap_destroy(moeway_bootstrap* bootstrap);
+MOEWAY_API int32_t moeway_bootstrap_rank(const moeway_bootstrap* bootstrap);
+MOEWAY_API int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap);
+
+// ---- Communicator
+// -----------------------------------------------------------------------------------------------------------------
+
+typedef struct moeway_communicator moeway_communicator;
+
+typedef struct moeway_communicator_options {
+  uint32_t struct_size;
+  int64_t timeout_ms;  // Limit of every collective step at creation. Default 30000, or MOEWAY_TIMEOUT_MS.
+} moeway_communicator_options;
+
+MOEWAY_API void moeway_communicator_options_init(moeway_communicator_options* options);
+
+// Collective. `options` may be null. The communicator takes `bootstrap` over, also when the call fails; do not destroy
+// it.
+MOEWAY_API moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap,
+                                                    const moeway_communicator_options* options,
+                                                    moeway_communicator** communicator);
+MOEWAY_API int32_t moeway_communicator_rank(const moeway_communicator* communicator);
+MOEWAY_API int32_t moeway_communicator_size(const moeway_communicator* communicator);
+// The transport in use, for example "host processes". Static memory.
+MOEWAY_API const char* moeway_communicator_transport(const moeway_communicator* communicator);
+
+// Waits until every rank has called it. Collective.
+MOEWAY_API moeway_status moeway_communicator_barrier(moeway_communicator* communicator);
+
+// Releases what the communicator holds. Not collective; never waits for a peer; a second call does nothing. AllToAll
+// objects made from it stay valid until they are closed themselves.
+MOEWAY_API moeway_status moeway_communicator_close(moeway_communicator* communicator);
+// close, then free the object. Null is allowed.
+MOEWAY_API void moeway_communicator_destroy(moeway_communicator* communicator);
+
+// ---- AllToAll: dispatch and combine of one shape
+// ------------------------------------------------------------------------------------
+
+typedef enum moeway_layout {
+  MOEWAY_EXPERT_PADDED = 0,  // x [L, capacity, H]: for masked grouped GEMM.
+  MOEWAY_EXPERT_PACKED =
+      1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: for contiguous grouped GEMM.
+  MOEWAY_TOKEN_MAJOR =
+      2  // x [W * M, H]: the token t of rank r in row r * M + t: for fused MoE kernels that gather themselves.
+} moeway_layout;
+
+typedef enum moeway_scales {
+  MOEWAY_SCALES_NONE = 0,
+  MOEWAY_SCALES_F32 = 1,    // One float32 per block of 128 elements.
+  MOEWAY_SCALES_UE8M0 = 2,  // One UE8M0 byte per block of 128 elements.
+  MOEWAY_SCALES_BYTES = 3   // `scale_bytes` opaque bytes a token.
+} moeway_scales;
+
+typedef enum moeway_weights {
+  MOEWAY_WEIGHTS_AT_DISPATCH =
+      0,  // Weights travel with the tokens; a rank sends one weighted sum of its experts' rows back per token.
+  MOEWAY_WEIGHTS_AT_COMBINE =
+      1  // Rows come back one by one; the token's owner weighs and adds them. Not for token_major.
+} moeway_weights;
+
+typedef enum moeway_execution {
+  MOEWAY_FIBERS = 0,   // A fiber per warp, all in the calling thread: fastest on CPUs.
+  MOEWAY_THREADS = 1,  // An operating-system thread per warp: what ThreadSanitizer can see through.
+  MOEWAY_LANES = 2     // 32 fibers per warp: slow; runs lane code as a GPU would, for tests.
+} moeway_execution;
+
+typedef struct moeway_all_to_all_config {
+  uint32_t struct_size;
+  // Agreed: must be equal on all ranks; creation fails on all ranks if they differ.
+  int32_t num_experts;          // E >= 1
+  int32_t topk;                 // K, 1 to E: columns of topk_idx.
+  int64_t hidden;               // H >= 1: elements of a row of x (typed dispatch) and of combine's rows and outputs.
+  int64_t max_tokens;           // M >= 1: most tokens of a rank in one call.
+  moeway_dtype dispatch_dtype;  // bf16 (default), f16, f32, f8_e4m3 or bytes.
+  int64_t token_bytes;     // Bytes of a row of x when dispatch_dtype is bytes, else 0 (default): follows from hidden.
+  moeway_scales scales;    // Default none.
+  int64_t scale_bytes;     // Bytes of a token's scales with MOEWAY_SCALES_BYTES, else 0 (default).
+  moeway_dtype row_dtype;  // The rows given to combine: bf16 (default), f16 or f32.
+  moeway_dtype output_dtype;  // The sums that combine writes: bf16 (default), f16 or f32.
+  moeway_layout layout;       // Default expert_padded.
+  int64_t alignment;          // Rows, expert_packed only: each expert's first row is a multiple of it. Default 1.
+  moeway_weights weights;     // Default at dispatch.
+  int32_t distinct_experts;   // 1: the caller promises that no token names an expert twice. Then an expert can get at
+                             // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
+                             // promise is an error of dispatch. Default 0: the same expert twice is two rows.
+  // Local: each rank may choose.
+  moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
+  int32_t
+      num_warps;  // CPU ranks: warps that share the work of a call, 1 to 256. Default 4. Results do not depend on it.
+  int64_t timeout_ms;  // Limit of every wait for a peer. Default 30000, or MOEWAY_TIMEOUT_MS.
+} moeway_all_to_all_config;
+
+MOEWAY_API void moeway_all_to_all_config_init(moeway_all_to_all_config* config);
+
+// What a rank of a job needs. All in units of one element of the thing named.
+typedef struct moeway_all_to_all_sizes {
+  uint32_t struct_size;
+  int64_t first_local_expert;  // The rank owns num_local_experts experts from this one on.
+  int64_t num_local_experts;   // L; may be 0.
+  int64_t expert_capacity;     // Most rows an expert can get.
+  int64_t max_rows;    // Rows of x that dispatch can write: packed: all rows with padding; padded: L * capacity;
+                       // token_major: W * M.
+  int64_t row_bytes;   // Bytes of one row of x.
+  int64_t num_scales;  // Scales of one token, in elements of the scales' dtype (bytes when opaque); 0 without scales.
+  int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
+  int64_t workspace_bytes;  // Private memory of this rank.
+} moeway_all_to_all_sizes;
+
+// The sizes for `rank` of `num_ranks`. Allocates nothing; fails as creation would if the config is refused or a size
+// leaves 64 bits.
+MOEWAY_API moeway_status moeway_all_to_all_get_sizes(const moeway_all_to_all_config* config, int32_t rank,
+                                                     int32_t num_ranks, moeway_all_to_all_sizes* sizes);
+
+// Who owns what: the first E mod W ranks own ceil(E / W) consecutive experts, the others floor(E / W). -1 if an
+// argument is out of range.
+MOEWAY_API int32_t moeway_expert_owner(int32_t expert, int32_t num_experts, int32_t num_ranks);
+MOEWAY_API int32_t moeway_first_expert(int32_t rank, int32_t num_experts, int32_t num_ranks);
+MOEWAY_API int32_t moeway_num_local_experts(int32_t rank, int32_t num_experts, int32_t num_ranks);
+
+typedef struct moeway_all_to_all moeway_all_to_all;
+
+// Which dispatch a combine belongs to. Plain data; nothing to free. Valid until the second next dispatch_send of the
+// same object.
+typedef struct moeway_routing {
+  uint64_t object;    // The AllToAll it came from.
+  uint64_t dispatch;  // Its how-manieth dispatch, from 1.
+} moeway_routing;
+
+// Collective. All memory is taken here; nothing is allocated later.
+MOEWAY_API moeway_status moeway_all_to_all_create(moeway_communicator* communicator,
+                                                  const moeway_all_to_all_config* config,
+                                                  moeway_all_to_all** all_to_all);
+
+typedef struct moeway_dispatch_input {
+  uint32_t struct_size;
+  moeway_tensor x;  // [T, H] dispatch_dtype ([T, token_bytes] for bytes); T from 0 to M, and may differ between ranks.
+  moeway_tensor scales;    // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales.
+  moeway_tensor topk_idx;  // [T, K] int32 or int64: experts, or -1 for no route.
+  moeway_tensor
+      topk_weights;  // [T, K] f32 with weights at dispatch; else ndim 0. Weights of routes that are -1 are not read.
+} moeway_dispatch_input;
+
+typedef struct moeway_dispatch_output {
+  uint32_t struct_size;
+  moeway_tensor x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [W * M, H] or ndim 0: see view.
+  moeway_tensor scales;     // The same leading dimensions, then num_scales; ndim 0 without scales.
+  moeway_tensor num_rows;   // int32 [L]: rows of each local expert.
+  moeway_tensor first_row;  // int64 [L]: first row of each local expert in x taken as [rows, H]. Optional (ndim 0); not
+                            // token_major.
+  moeway_tensor row_source;  // int32, x's leading dimensions, then 3: source rank, token, k of each row. Optional (ndim
+                             // 0); not token_major.
+  moeway_tensor topk_idx;  // token_major: int32 [W * M, K]: local expert of route k of the row's token, -1 if k is not
+                           // for this rank.
+  moeway_tensor topk_weights;  // token_major: f32 [W * M, K]: 0 where topk_idx is -1.
+} moeway_dispatch_output;
+
+MOEWAY_API void moeway_dispatch_input_init(moeway_dispatch_input* input);
+MOEWAY_API void moeway_dispatch_output_init(moeway_dispatch_output* output);
+
+// The four phases. A round is dispatch_send, dispatch_recv and then, if wanted, combine_send, combine_recv; each
+// collective. The next dispatch_send may come before the combine_recv of the round before, not before its dispatch_recv
+// (nor, while a view of that round is in use, before its combine_send). A send never waits for a peer. dispatch_send:
+// delivers x[t] (and its scales) once to every rank that owns one of t's experts. Sets *routing.
+MOEWAY_API moeway_status moeway_dispatch_send(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
+                                              moeway_routing* routing);
+// dispatch_recv: rows of an expert come in order of (source rank, token, k). Elements of rows that hold nothing are
+// left as they are.
+MOEWAY_API moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                              const moeway_dispatch_output* output);
+// combine_send: `rows` has the shape of dispatch's x with hidden elements of row_dtype. token_major: one row per
+// received token, already weighted and summed over this rank's experts.
+MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                             const moeway_tensor* rows);
+// combine_recv: writes y [T, H] output_dtype, T as in the dispatch. `topk_weights` [T, K] f32 with weights at combine,
+// else null.
+MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                             const moeway_tensor* topk_weights, const moeway_tensor* y);
+
+// Both halves in one call.
+MOEWAY_API moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
+                                         const moeway_dispatch_output* output, moeway_routing* routing);
+MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                        const moeway_tensor* rows, const moeway_tensor* topk_weights,
+                                        const moeway_tensor* y);
+
+// token_major without a copy: after a dispatch_recv whose output.x (and output.scales) had ndim 0, the received tokens
+// where they lie in the symmetric heap, [W * M, H]. Valid until this rank's next dispatch_send of the object; rows
+// without a route hold anything.
+MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moeway_routing routing, moeway_tensor* x,
+                                              moeway_tensor* scales);
+
+// OK, or the failure that ended this object's use.
+MOEWAY_API moeway_status moeway_all_to_all_status(const moeway_all_to_all* all_to_all);
+
+// What this rank has moved since creation.
+typedef struct moeway_all_to_all_stats {
+  uint32_t struct_size;
+  int64_t num_dispatches;
+  int64_t tokens_sent;    // (token, destination rank) pairs: payloads written to ranks, this one included.
+  int64_t routes_sent;    // Routes of this rank's tokens: what would be sent without sending a token once per rank.
+  int64_t rows_received;  // Rows of this rank's experts.
+  int64_t dispatch_sent_bytes;  // Payload bytes (row and scales) written to ranks, this one included.
+  int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.
+} moeway_all_to_all_stats;
+
+MOEWAY_API void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats);
+MOEWAY_API moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all,
+                                                     moeway_all_to_all_stats* stats);
+
+// Releases the object's memory. Not collective; never waits for a peer; a second call does nothing.
+MOEWAY_API moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all);
+// close, then free the object. Null is allowed.
+MOEWAY_API void moeway_all_to_all_destroy(moeway_all_to_all* all_to_all);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // MOEWAY_C_API_H_

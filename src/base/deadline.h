@@ -1,0 +1,28 @@
+// A point in time by which something must have happened. Monotonic clock.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace moeway {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after(std::chrono::milliseconds timeout) { return Deadline(Clock::now() + timeout); }
+
+  bool passed() const { return Clock::now() >= at_; }
+  // Never negative; rounded up, so that a wait of this length ends at or after the deadline.
+  std::chrono::milliseconds left() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now());
+    return std::max(left, std::chrono::milliseconds(0));
+  }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_;
+};
+
+}  // namespace moeway
