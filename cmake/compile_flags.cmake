@@ -1,0 +1,27 @@
+# What every compilation of this project has in common. Nothing here reaches those who use the library.
+
+add_library(moeway_flags INTERFACE)
+target_compile_features(moeway_flags INTERFACE cxx_std_20)
+target_compile_options(moeway_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion>
+  # "Same inputs, same bits": a multiplication and an addition become one instruction where the source says so, and
+  # nowhere else.
+  $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
+if(MOEWAY_WERROR)
+  target_compile_options(moeway_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
+endif()
+if(MOEWAY_SANITIZE)
+  set(sanitize -fsanitize=${MOEWAY_SANITIZE} -fno-omit-frame-pointer)
+  if(MOEWAY_SANITIZE MATCHES undefined)
+    list(APPEND sanitize -fno-sanitize-recover=undefined)  # Otherwise a finding is a line in the log of a passed test.
+  endif()
+  target_compile_options(moeway_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>)
+  target_link_options(moeway_flags INTERFACE ${sanitize})
+endif()
+
+set(moeway_launch_flags "")
+if(MOEWAY_X86_64_V3 AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(moeway_launch_flags -mavx2 -mfma -mf16c)
+endif()

@@ -1,0 +1,33 @@
+# The library, in two forms made of the same objects:
+#   moeway           what is installed: the symbols of include/moeway and no others
+#   moeway_internal  a static library for tests that look inside
+# A program links one of them, never both.
+
+# Globs, not lists: a file that lies in a layer belongs to the library, without exception, and CONFIGURE_DEPENDS makes
+# every build look for new ones.
+file(GLOB moeway_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/host/*.cc)
+file(GLOB moeway_launch_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/launch/*.cc)
+
+add_library(moeway_objects OBJECT ${moeway_sources})
+target_include_directories(moeway_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(moeway_objects PRIVATE moeway_flags moeway_fmt Threads::Threads)
+target_compile_definitions(moeway_objects PRIVATE MOEWAY_VERSION_STRING="${PROJECT_VERSION}")
+set_target_properties(moeway_objects PROPERTIES
+  POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CXX_EXTENSIONS OFF)
+if(moeway_launch_flags)
+  set_source_files_properties(${moeway_launch_sources} PROPERTIES COMPILE_OPTIONS "${moeway_launch_flags}")
+endif()
+
+add_library(moeway $<TARGET_OBJECTS:moeway_objects>)
+add_library(moeway::moeway ALIAS moeway)
+target_include_directories(moeway PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(moeway PUBLIC cxx_std_20)
+target_link_libraries(moeway PRIVATE Threads::Threads $<BUILD_INTERFACE:moeway_flags>)
+set_target_properties(moeway PROPERTIES
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
+
+add_library(moeway_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:moeway_objects>)
+target_include_directories(moeway_internal PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(moeway_internal PUBLIC moeway_fmt Threads::Threads)
+set_target_properties(moeway_internal PROPERTIES LINKER_LANGUAGE CXX)

@@ -1,0 +1,83 @@
+# The tests: one program per folder of tests/, each of its tests known to ctest by name ("unit.Checked.AddsUp").
+#
+#   unit        parts of src and cli                        sees src
+#   kernels     one body per file, run in every host form   sees src
+#   multi_rank  whole jobs through the public interface     sees include only
+#   issues      faults seen elsewhere, one file each        sees include only
+#
+# tests/reference, the oracle, sees neither.
+
+include(GoogleTest)
+
+if(MOEWAY_SANITIZE)
+  set(moeway_test_timeout_s 600)
+else()
+  set(moeway_test_timeout_s 180)
+endif()
+
+file(GLOB reference_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/reference/*.cc)
+add_library(moeway_reference INTERFACE)
+target_include_directories(moeway_reference INTERFACE ${PROJECT_SOURCE_DIR}/tests)
+if(reference_sources)
+  add_library(moeway_reference_code STATIC ${reference_sources})
+  target_include_directories(moeway_reference_code PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(moeway_reference_code PRIVATE moeway_flags)
+  set_target_properties(moeway_reference_code PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(moeway_reference INTERFACE moeway_reference_code)
+endif()
+
+# moeway_suite(name sources... LINK targets...)
+function(moeway_suite name)
+  cmake_parse_arguments(suite "" "" "LINK" ${ARGN})
+  set(sources "")
+  foreach(source IN LISTS suite_UNPARSED_ARGUMENTS)
+    file(STRINGS ${source} needs_rapidcheck REGEX "^#include <rapidcheck")
+    file(STRINGS ${source} needs_cli REGEX "^#include \"cli/")
+    if(needs_rapidcheck AND NOT (MOEWAY_RAPIDCHECK_INCLUDE_DIR AND MOEWAY_RAPIDCHECK_LIBRARY))
+      message(WARNING "${source} is left out: rapidcheck was not found (librapidcheck-dev)")
+    elseif(needs_cli AND NOT TARGET moeway_cli)
+      message(WARNING "${source} is left out: the command line is not part of this build (MOEWAY_BUILD_CLI)")
+    else()
+      list(APPEND sources ${source})
+    endif()
+  endforeach()
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name}_test ${sources})
+  target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name}_test PRIVATE
+    ${suite_LINK} moeway_reference GTest::gmock GTest::gtest_main Threads::Threads moeway_flags)
+  if(MOEWAY_RAPIDCHECK_INCLUDE_DIR AND MOEWAY_RAPIDCHECK_LIBRARY)
+    target_include_directories(${name}_test SYSTEM PRIVATE ${MOEWAY_RAPIDCHECK_INCLUDE_DIR})
+    target_link_libraries(${name}_test PRIVATE ${MOEWAY_RAPIDCHECK_LIBRARY})
+  endif()
+  target_compile_definitions(${name}_test PRIVATE MOEWAY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name}_test PROPERTIES
+    CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  # PRE_TEST: ctest asks the program for its tests; a build does not run what it has built.
+  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${moeway_test_timeout_s} LABELS ${name})
+endfunction()
+
+file(GLOB unit_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/*.cc)
+file(GLOB multi_rank_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/multi_rank/*.cc)
+file(GLOB issues_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/issues/*.cc)
+set(unit_links moeway_internal)
+if(TARGET moeway_cli)
+  list(PREPEND unit_links moeway_cli)
+endif()
+moeway_suite(unit ${unit_sources} LINK ${unit_links})
+moeway_suite(multi_rank ${multi_rank_sources} LINK moeway)
+moeway_suite(issues ${issues_sources} LINK moeway)
+
+# tests/kernels/x_test.inc holds one body; this makes a host program of all bodies.
+file(GLOB kernel_bodies CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kernels/*_test.inc)
+set(kernel_sources "")
+foreach(body IN LISTS kernel_bodies)
+  get_filename_component(name ${body} NAME_WE)
+  set(generated ${PROJECT_BINARY_DIR}/tests/kernels/${name}.host.cc)
+  file(CONFIGURE OUTPUT ${generated} CONTENT "#include \"kernels/${name}.inc\"\n")
+  list(APPEND kernel_sources ${generated})
+endforeach()
+moeway_suite(kernels_host ${kernel_sources} LINK moeway_internal)
