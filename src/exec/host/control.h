@@ -1,0 +1,95 @@
+// What the teams of a host launch share about failure: the limit of waits, the first failure, and how to ask after a
+// peer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "base/deadline.h"
+#include "exec/atomic.h"
+#include "exec/report.h"
+
+namespace moeway::exec {
+
+// How a wait learns that its peer will not come. Thread-safe.
+class PeerWatch {
+ public:
+  virtual ~PeerWatch() = default;
+  virtual PeerWord word(int peer) const = 0;  // Acquires what the peer wrote before it.
+  virtual bool lost(int peer) const = 0;
+};
+
+// One per launch.
+class LaunchControl {
+ public:
+  LaunchControl(std::chrono::milliseconds timeout, const PeerWatch& watch) : timeout_(timeout), watch_(watch) {}
+
+  // Only the first failure is kept: the others follow from it.
+  void fail(const Failure& failure) {
+    if (claim_relaxed<Scope::kDevice>(&claimed_, 0, 1)) {
+      failure_ = failure;
+      store_release<Scope::kDevice>(&failed_, 1);  // Pairs with the acquire in failure(): makes failure_ visible.
+    }
+  }
+  // Relaxed: only tells other teams to end; they do not read the report.
+  bool failed() const { return load_relaxed<Scope::kDevice>(&failed_) != 0; }
+  std::optional<Failure> failure() const {
+    if (load_acquire<Scope::kDevice>(&failed_) == 0) return std::nullopt;
+    return failure_;
+  }
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const PeerWatch& watch() const { return watch_; }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  const PeerWatch& watch_;
+  int32_t claimed_ = 0;
+  int32_t failed_ = 0;
+  Failure failure_{};
+};
+
+// A wait that has not been satisfied at once. Asks for the time and after the peer only now and then: most waits are
+// short.
+class SlowWait {
+ public:
+  explicit SlowWait(LaunchControl& control) : control_(control) {}
+
+  // After a read that was too low: whether to go on. `read` is asked once more before a peer is given up, since its
+  // last signals may have come between the read and the look at the peer.
+  template <class Read>
+  bool go_on(const WaitSite& site, uint64_t expected, uint64_t seen, Read read) {
+    if (control_.failed()) return false;
+    if (++tries_ % kTriesPerCheck != 0) return true;
+    FailureKind kind = FailureKind::kNone;
+    if (!deadline_) {
+      deadline_ = Deadline::after(control_.timeout());
+    } else if (deadline_->passed()) {
+      kind = FailureKind::kDeadline;
+    }
+    const PeerWord word = control_.watch().word(site.peer);
+    if (word == PeerWord::kFailed) kind = FailureKind::kPeerFailed;
+    if (word == PeerWord::kClosed) kind = FailureKind::kPeerClosed;
+    if (kind == FailureKind::kNone && tries_ % kTriesPerLifeCheck == 0 && control_.watch().lost(site.peer)) {
+      kind = FailureKind::kPeerLost;
+    }
+    if (kind == FailureKind::kNone) return true;
+    if (kind != FailureKind::kDeadline) seen = read();
+    if (seen == expected) return true;
+    control_.fail({kind, site, expected, seen});
+    return false;
+  }
+  uint32_t tries() const { return tries_; }
+
+ private:
+  // A check costs about as much as ten reads; after kSpins tries each read is followed by a sleep, so checks are
+  // frequent enough.
+  static constexpr uint32_t kTriesPerCheck = 16;
+  static constexpr uint32_t kTriesPerLifeCheck = 64;
+  LaunchControl& control_;
+  uint32_t tries_ = 0;
+  std::optional<Deadline> deadline_;
+};
+
+}  // namespace moeway::exec

@@ -1,0 +1,131 @@
+#include "exec/host/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cassert>
+#include <cstdint>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace moeway::exec {
+namespace {
+
+constexpr size_t kGuardBytes = 4096;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStackBytes = 256 * 1024;  // Instrumented frames are several times as large.
+#else
+constexpr size_t kStackBytes = 64 * 1024;
+#endif
+
+// A stack whose lowest page cannot be touched: an overflow ends the process instead of writing into a neighbour.
+std::byte* map_stack() {
+  void* memory =
+      mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  mprotect(memory, kGuardBytes, PROT_NONE);
+  return static_cast<std::byte*>(memory) + kGuardBytes;
+}
+
+}  // namespace
+
+FiberPool::FiberPool(int count) : fibers_(static_cast<size_t>(count)) {
+  for (Fiber& fiber : fibers_) fiber.stack = map_stack();
+}
+
+FiberPool::~FiberPool() {
+  for (Fiber& fiber : fibers_) {
+    if (fiber.stack != nullptr) munmap(fiber.stack - kGuardBytes, kGuardBytes + kStackBytes);
+  }
+}
+
+void FiberPool::run(const std::function<void(int)>& body) {
+  body_ = &body;
+  current_ = 0;
+  num_running_ = count();
+  for (int i = 0; i < count(); ++i) {
+    Fiber& fiber = fibers_[static_cast<size_t>(i)];
+    fiber.ended = false;
+    fiber.sanitizer_stack = nullptr;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack = {fiber.stack, 0, kStackBytes};
+    fiber.context.uc_link = nullptr;
+    const auto address = reinterpret_cast<uint64_t>(this);  // makecontext passes ints only.
+    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&FiberPool::enter), 3,
+                static_cast<unsigned>(address >> 32), static_cast<unsigned>(address), static_cast<unsigned>(i));
+#if defined(__SANITIZE_THREAD__)
+    fiber.sanitizer_fiber = __tsan_create_fiber(0);
+#endif
+  }
+#if defined(__SANITIZE_THREAD__)
+  caller_.sanitizer_fiber = __tsan_get_current_fiber();
+#endif
+  if (count() > 0) switch_to(caller_, fibers_[0], false);
+#if defined(__SANITIZE_THREAD__)
+  for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.sanitizer_fiber);
+#endif
+}
+
+void FiberPool::enter(unsigned pool_high, unsigned pool_low, unsigned index) {
+  auto* pool = reinterpret_cast<FiberPool*>(static_cast<uint64_t>(pool_high) << 32 | pool_low);
+  Fiber& self = pool->fibers_[index];
+#if defined(__SANITIZE_ADDRESS__)
+  const void* from = nullptr;
+  size_t from_bytes = 0;
+  __sanitizer_finish_switch_fiber(nullptr, &from, &from_bytes);
+  if (index == 0) {  // Entered from the caller: run() starts the first fiber, and each fiber starts the next one.
+    pool->caller_stack_ = from;
+    pool->caller_stack_bytes_ = from_bytes;
+  }
+#endif
+  (*pool->body_)(static_cast<int>(index));
+  self.ended = true;
+  --pool->num_running_;
+  Fiber& next = pool->num_running_ > 0 ? pool->next_after(static_cast<int>(index)) : pool->caller_;
+  pool->switch_to(self, next, true);
+}
+
+void FiberPool::hand_over() {
+  Fiber& self = fibers_[static_cast<size_t>(current_)];
+  Fiber& next = next_after(current_);
+  if (&next != &self) switch_to(self, next, false);
+}
+
+// Requires a fiber that has not ended; makes it the current one.
+FiberPool::Fiber& FiberPool::next_after(int index) {
+  do {
+    index = index + 1 == count() ? 0 : index + 1;
+  } while (fibers_[static_cast<size_t>(index)].ended);
+  current_ = index;
+  return fibers_[static_cast<size_t>(index)];
+}
+
+void FiberPool::switch_to(Fiber& from, Fiber& to, bool from_ends) {
+#if defined(__SANITIZE_ADDRESS__)
+  const bool to_caller = &to == &caller_;
+  __sanitizer_start_switch_fiber(from_ends ? nullptr : &from.sanitizer_stack, to_caller ? caller_stack_ : to.stack,
+                                 to_caller ? caller_stack_bytes_ : kStackBytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(to.sanitizer_fiber, 0);
+#endif
+  if (from_ends) {
+    setcontext(&to.context);
+  } else {
+    swapcontext(&from.context, &to.context);
+    arrived(from);
+  }
+}
+
+void FiberPool::arrived([[maybe_unused]] Fiber& self) const {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(self.sanitizer_stack, nullptr, nullptr);
+#endif
+}
+
+}  // namespace moeway::exec

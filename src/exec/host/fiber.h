@@ -1,0 +1,52 @@
+// Fibers: functions that take turns on one thread, each on a stack of its own.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace moeway::exec {
+
+// Runs `count` fibers to their end, one at a time, round robin; a fiber gives up its turn only in hand_over(). Stacks
+// are taken once.
+class FiberPool {
+ public:
+  explicit FiberPool(int count);
+  ~FiberPool();
+  FiberPool(const FiberPool&) = delete;
+  FiberPool& operator=(const FiberPool&) = delete;
+
+  // body(i) for every fiber i; returns when all have returned. `body` must not throw. Any thread may call it, one at a
+  // time.
+  void run(const std::function<void(int)>& body);
+  // From within a fiber: lets the next one that has not ended go on.
+  void hand_over();
+  int count() const { return static_cast<int>(fibers_.size()); }
+  int num_running() const { return num_running_; }
+
+ private:
+  struct Fiber {
+    ucontext_t context{};
+    std::byte* stack = nullptr;
+    bool ended = false;
+    void* sanitizer_stack = nullptr;  // AddressSanitizer's, while the fiber is not running.
+    void* sanitizer_fiber = nullptr;  // ThreadSanitizer's.
+  };
+  static void enter(unsigned pool_high, unsigned pool_low, unsigned index);
+  void switch_to(Fiber& from, Fiber& to, bool from_ends);
+  void arrived(Fiber& self) const;
+  Fiber& next_after(int index);
+
+  std::vector<Fiber> fibers_;
+  Fiber caller_;
+  const void* caller_stack_ = nullptr;  // AddressSanitizer's bounds of the calling thread's stack.
+  size_t caller_stack_bytes_ = 0;
+  const std::function<void(int)>* body_ = nullptr;
+  int current_ = 0;
+  int num_running_ = 0;
+};
+
+}  // namespace moeway::exec

@@ -1,0 +1,37 @@
+// What all ranks of an AllToAll agree on, as the kernels and the memory layout need it.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/compiler.h"
+#include "layout/experts.h"
+
+namespace moeway::layout {
+
+// How results come back to a token's owner.
+enum class Results : int32_t {
+  kReduced,   // One weighted sum per (token, rank), in the output type. Weights travel with dispatch.
+  kPerRoute,  // One row per route, as the expert made it; the owner weighs and adds. Weights come with combine.
+  kPerRank    // One row per (token, rank) that the caller has reduced, as it is (token_major).
+};
+
+enum class Rows : int32_t { kPadded, kPacked, kTokenMajor };
+
+struct Shape {
+  Experts experts;
+  int32_t topk;          // K
+  int32_t max_tokens;    // M
+  int64_t row_bytes;     // A row of x.
+  int64_t scales_bytes;  // A token's scales; 0 without.
+  int64_t result_bytes;  // A result on its way back.
+  Rows rows;
+  Results results;
+
+  MOEWAY_FN int32_t num_ranks() const { return experts.num_ranks; }
+  // Results that a token can get back.
+  MOEWAY_FN int32_t results_per_token() const {
+    return results == Results::kPerRoute || topk < experts.num_ranks ? topk : experts.num_ranks;
+  }
+};
+
+}  // namespace moeway::layout

@@ -1,0 +1,69 @@
+// Where each byte of a rank's private memory lies: what its own kernels leave for each other. No peer touches it.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/compiler.h"
+#include "layout/heap_layout.h"
+#include "layout/shape.h"
+
+namespace moeway::layout {
+
+// Most teams that a launch may have.
+inline constexpr int kMaxTeams = 1024;
+
+// Sums since creation; each a counter that only grows.
+struct Counters {
+  uint64_t tokens_sent;  // (token, destination) pairs.
+  uint64_t routes_sent;
+  uint64_t rows_received;
+  uint64_t results_sent;  // Result slots written.
+};
+
+// A received token, kept for combine; its row places follow it.
+struct ReceivedToken {
+  int32_t token;  // The source's number of it.
+  int32_t result_index;
+  int32_t num_routes;
+  int32_t unused;
+};
+
+// Where a route's row lies in the output of dispatch, and how it counts.
+struct RowPlace {
+  int32_t local_expert;
+  int32_t k;
+  int64_t row;  // padded: of the expert; packed: of all; token_major: not used.
+  float weight;
+  int32_t unused;
+};
+
+struct WorkspaceLayout {
+  Shape shape;
+
+  // uint64 [kMaxTeams]: how many dispatches have been sent. A word per team, which nobody else writes during a launch;
+  // each launch moves all of them on.
+  MOEWAY_FN int64_t epoch(int team) const { return int64_t{8} * team; }
+  MOEWAY_FN int64_t counters() const { return epoch(kMaxTeams); }
+  // int32: tokens of this rank in the epoch.
+  MOEWAY_FN int64_t num_tokens(int epoch) const {
+    return counters() + static_cast<int64_t>(sizeof(Counters)) + 4 * epoch;
+  }
+  // int32 [K]: the experts of own token `token`, -1 for none.
+  MOEWAY_FN int64_t topk_idx(int epoch, int64_t token) const {
+    return round_up(num_tokens(kEpochs), 16) + (int64_t{epoch} * shape.max_tokens + token) * 4 * shape.topk;
+  }
+  // uint32: tokens received from `src`.
+  MOEWAY_FN int64_t num_received(int epoch, int32_t src) const {
+    return round_up(topk_idx(kEpochs, 0), 16) + 4 * (int64_t{epoch} * shape.num_ranks() + src);
+  }
+  MOEWAY_FN int64_t received_bytes() const {
+    return static_cast<int64_t>(sizeof(ReceivedToken)) + static_cast<int64_t>(sizeof(RowPlace)) * shape.topk;
+  }
+  MOEWAY_FN int64_t received(int epoch, int32_t src, int64_t i) const {
+    return round_up(num_received(kEpochs, 0), 16) +
+           ((int64_t{epoch} * shape.num_ranks() + src) * shape.max_tokens + i) * received_bytes();
+  }
+  MOEWAY_FN int64_t bytes() const { return round_up(received(kEpochs, 0, 0), kLine); }
+};
+
+}  // namespace moeway::layout
