@@ -1,0 +1,50 @@
+// The words of the reference: what a job's ranks agree on, and who owns which expert.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reference/numbers.h"
+
+namespace reference {
+
+enum class Layout { kExpertPadded, kExpertPacked, kTokenMajor };
+enum class Scales { kNone, kF32, kUe8m0, kBytes };
+enum class Weights { kAtDispatch, kAtCombine };
+
+struct Shape {
+  int num_ranks = 2;
+  int num_experts = 4;
+  int topk = 2;
+  int64_t hidden = 16;
+  int64_t max_tokens = 8;
+  DType dispatch_dtype = DType::kBf16;
+  int64_t token_bytes = 0;  // Of a row of x when dispatch_dtype is bytes.
+  Scales scales = Scales::kNone;
+  int64_t scale_bytes = 0;  // Of a token's scales when they are opaque.
+  DType row_dtype = DType::kBf16;
+  DType output_dtype = DType::kBf16;
+  Layout layout = Layout::kExpertPadded;
+  int64_t alignment = 1;
+  Weights weights = Weights::kAtDispatch;
+  bool distinct_experts = false;
+
+  // A row of x, in elements and in bytes.
+  int64_t row_elements() const { return dispatch_dtype == DType::kBytes ? token_bytes : hidden; }
+  int64_t row_bytes() const { return row_elements() * dtype_bytes(dispatch_dtype); }
+
+  DType scale_dtype() const;
+  // Scales of one token, in elements; 0 without scales.
+  int64_t num_scales() const;
+  int64_t token_scale_bytes() const { return num_scales() * dtype_bytes(scale_dtype()); }
+
+  // The first E mod W ranks own one expert more than the others.
+  int num_local_experts(int rank) const;
+  int first_expert(int rank) const;
+  int owner(int expert) const;
+};
+
+// One line with everything, for messages.
+std::string describe(const Shape& shape);
+
+}  // namespace reference
