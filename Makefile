@@ -1,0 +1,82 @@
+# Shorthands. Everything here is a line or two of CMake; CONTRIBUTING.md shows them.
+#
+#   JOBS=2            compilers and tests at a time (default: the number of processors)
+#   ROUTES=file       routes for `make demo` instead of the built-in router
+#   CMAKE_ARGS=...    more arguments for the configure step
+
+JOBS ?= $(shell nproc)
+CMAKE_ARGS ?=
+DEMO_ROUTER = --tokens 128 --rounds 20
+DEMO_ROUTES = --routes "$(ROUTES)" --rounds 20
+
+.PHONY: help demo build test asan tsan cuda bench lint format tidy clean
+
+help:
+	@echo "make demo    set up, build, and run dispatch and combine between 8 ranks, every value checked"
+	@echo "make test    set up, build and run the tests"
+	@echo "make build   build the library, the command line and the examples into build/release"
+	@echo "make asan    the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan    the tests under ThreadSanitizer"
+	@echo "make cuda    compile the kernels with nvcc"
+	@echo "make bench   build the benchmarks into build/release/bench"
+	@echo "make lint    format, layers, shell scripts, clang-tidy"
+	@echo "make format  format the sources in place"
+	@echo "make clean   remove build/"
+
+demo:
+	tools/setup.sh build
+	cmake --preset release -DMOEWAY_BUILD_TESTS=OFF $(CMAKE_ARGS)
+	cmake --build --preset release --target moeway_program -j $(JOBS)
+	build/release/cli/moeway run --ranks 8 $(if $(ROUTES),$(DEMO_ROUTES),$(DEMO_ROUTER))
+
+build:
+	tools/setup.sh build
+	cmake --preset release -DMOEWAY_BUILD_TESTS=OFF $(CMAKE_ARGS)
+	cmake --build --preset release -j $(JOBS)
+
+test:
+	tools/setup.sh test
+	cmake --preset release -DMOEWAY_BUILD_TESTS=ON $(CMAKE_ARGS)
+	cmake --build --preset release -j $(JOBS)
+	tools/run_tests.sh release $(JOBS)
+
+asan:
+	tools/setup.sh test
+	cmake --preset asan-ubsan $(CMAKE_ARGS)
+	cmake --build --preset asan-ubsan -j $(JOBS)
+	tools/run_tests.sh asan-ubsan $(JOBS)
+
+tsan:
+	tools/setup.sh test
+	cmake --preset tsan $(CMAKE_ARGS)
+	cmake --build --preset tsan -j $(JOBS)
+	tools/run_tests.sh tsan $(JOBS)
+
+cuda:
+	tools/setup.sh build
+	cmake --preset cuda $(CMAKE_ARGS)
+	cmake --build --preset cuda -j $(JOBS)
+
+bench:
+	tools/setup.sh bench
+	cmake --preset release -DMOEWAY_BUILD_BENCH=ON $(CMAKE_ARGS)
+	cmake --build --preset release -j $(JOBS)
+
+lint:
+	tools/setup.sh lint
+	tools/format.sh check
+	python3 tools/check_layers.py
+	shellcheck tools/*.sh tests/*/*.sh .ci/run
+	$(MAKE) tidy
+
+# On top of the configuration that is there: only the commands of the compiler are needed.
+tidy:
+	test -f build/release/compile_commands.json || cmake --preset release -DMOEWAY_BUILD_TESTS=OFF $(CMAKE_ARGS)
+	tools/tidy.sh build/release
+
+format:
+	tools/setup.sh lint
+	tools/format.sh fix
+
+clean:
+	rm -rf build
