@@ -6,7 +6,15 @@
 # Globs, not lists: a file that lies in a layer belongs to the library, without exception, and CONFIGURE_DEPENDS makes
 # every build look for new ones.
 file(GLOB moeway_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/host/*.cc)
-file(GLOB moeway_launch_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/launch/*.cc)
+
+# The kernels' host forms are compiled for a newer processor than the rest. They come last: of an inline function that
+# several objects define the linker keeps the first, so that the rest never runs their instructions.
+set(moeway_kernel_sources ${moeway_sources})
+list(FILTER moeway_kernel_sources INCLUDE REGEX "/src/launch/[^/]*_host\\.cc$")
+if(moeway_kernel_sources)
+  list(REMOVE_ITEM moeway_sources ${moeway_kernel_sources})
+  list(APPEND moeway_sources ${moeway_kernel_sources})
+endif()
 
 add_library(moeway_objects OBJECT ${moeway_sources})
 target_include_directories(moeway_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
@@ -14,8 +22,8 @@ target_link_libraries(moeway_objects PRIVATE moeway_flags moeway_fmt Threads::Th
 target_compile_definitions(moeway_objects PRIVATE MOEWAY_VERSION_STRING="${PROJECT_VERSION}")
 set_target_properties(moeway_objects PROPERTIES
   POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CXX_EXTENSIONS OFF)
-if(moeway_launch_flags)
-  set_source_files_properties(${moeway_launch_sources} PROPERTIES COMPILE_OPTIONS "${moeway_launch_flags}")
+if(moeway_kernel_flags)
+  set_source_files_properties(${moeway_kernel_sources} PROPERTIES COMPILE_OPTIONS "${moeway_kernel_flags}")
 endif()
 
 add_library(moeway $<TARGET_OBJECTS:moeway_objects>)

@@ -4,8 +4,13 @@
 #   kernels     one body per file, run in every host form   sees src
 #   multi_rank  whole jobs through the public interface     sees include only
 #   issues      faults seen elsewhere, one file each        sees include only
+#   cli         the command line                            sees cli
+#   headers     each public header compiled alone           sees include only
+#   install     a project that uses the installed package
+#   tools       the scripts of tools/
 #
-# tests/reference, the oracle, sees neither.
+# tests/reference, the oracle, sees neither src nor include. tools/run_tests.sh fails if one of the suites in
+# moeway_suites ran nothing.
 
 include(GoogleTest)
 
@@ -26,6 +31,8 @@ if(reference_sources)
   target_link_libraries(moeway_reference INTERFACE moeway_reference_code)
 endif()
 
+set(moeway_suites "")
+
 # moeway_suite(name sources... LINK targets...)
 function(moeway_suite name)
   cmake_parse_arguments(suite "" "" "LINK" ${ARGN})
@@ -44,6 +51,7 @@ function(moeway_suite name)
   if(NOT sources)
     return()
   endif()
+  set(moeway_suites ${moeway_suites} ${name} PARENT_SCOPE)
   add_executable(${name}_test ${sources})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_test PRIVATE
@@ -61,15 +69,35 @@ function(moeway_suite name)
 endfunction()
 
 file(GLOB unit_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/*.cc)
-file(GLOB multi_rank_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/multi_rank/*.cc)
+file(GLOB multi_rank_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/multi_rank/*_test.cc)
+file(GLOB ranks_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/multi_rank/*.cc)
 file(GLOB issues_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/issues/*.cc)
 set(unit_links moeway_internal)
 if(TARGET moeway_cli)
   list(PREPEND unit_links moeway_cli)
 endif()
 moeway_suite(unit ${unit_sources} LINK ${unit_links})
-moeway_suite(multi_rank ${multi_rank_sources} LINK moeway)
-moeway_suite(issues ${issues_sources} LINK moeway)
+if(TARGET moeway_cli)
+  file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/*.cc)
+  moeway_suite(cli ${cli_sources} LINK moeway_cli moeway)
+  if(TARGET cli_test)
+    add_dependencies(cli_test moeway_program)
+    target_compile_definitions(cli_test PRIVATE MOEWAY_PROGRAM="$<TARGET_FILE:moeway_program>")
+  endif()
+endif()
+
+# What runs the ranks of a job is shared by both.
+list(FILTER ranks_sources EXCLUDE REGEX "_test\\.cc$")
+set(multi_rank_links moeway)
+if(ranks_sources)
+  add_library(moeway_ranks STATIC ${ranks_sources})
+  target_include_directories(moeway_ranks PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(moeway_ranks PUBLIC moeway moeway_reference Threads::Threads PRIVATE moeway_flags)
+  set_target_properties(moeway_ranks PROPERTIES CXX_EXTENSIONS OFF)
+  set(multi_rank_links moeway_ranks)
+endif()
+moeway_suite(multi_rank ${multi_rank_sources} LINK ${multi_rank_links})
+moeway_suite(issues ${issues_sources} LINK ${multi_rank_links})
 
 # tests/kernels/x_test.inc holds one body; this makes a host program of all bodies.
 file(GLOB kernel_bodies CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kernels/*_test.inc)
@@ -81,3 +109,32 @@ foreach(body IN LISTS kernel_bodies)
   list(APPEND kernel_sources ${generated})
 endforeach()
 moeway_suite(kernels_host ${kernel_sources} LINK moeway_internal)
+
+include(header_tests)
+
+file(GLOB tool_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*_test.py)
+foreach(script IN LISTS tool_tests)
+  get_filename_component(name ${script} NAME_WE)
+  add_test(NAME tools.${name} COMMAND Python3::Interpreter -B ${script})
+  set_tests_properties(tools.${name} PROPERTIES TIMEOUT 60 LABELS tools)
+endforeach()
+list(APPEND moeway_suites tools)
+
+if(TARGET example_round)
+  add_test(NAME examples.round COMMAND example_round)
+  set_tests_properties(examples.round PROPERTIES TIMEOUT ${moeway_test_timeout_s} LABELS examples)
+  list(APPEND moeway_suites examples)
+endif()
+
+# Who links a sanitized library must be sanitized too; a stranger's project is not.
+if(NOT MOEWAY_SANITIZE)
+  add_test(NAME install.package COMMAND ${CMAKE_COMMAND} -D build=${PROJECT_BINARY_DIR}
+    -D source=${PROJECT_SOURCE_DIR}/tests/install -D work=${PROJECT_BINARY_DIR}/tests/install
+    -D version=${PROJECT_VERSION} -D cxx=${CMAKE_CXX_COMPILER} -D c=${CMAKE_C_COMPILER}
+    -P ${PROJECT_SOURCE_DIR}/tests/install/check_package.cmake)
+  set_tests_properties(install.package PROPERTIES TIMEOUT 180 LABELS install)
+  list(APPEND moeway_suites install)
+endif()
+
+list(JOIN moeway_suites "\n" suites)
+file(WRITE ${PROJECT_BINARY_DIR}/suites.txt "${suites}\n")
