@@ -3,13 +3,27 @@
 set(CMAKE_CUDA_ARCHITECTURES ${MOEWAY_CUDA_ARCHITECTURES})
 enable_language(CUDA)
 
+# The public headers know nothing of CUDA, but a caller's .cu files include them.
+set(generated ${PROJECT_BINARY_DIR}/tests/headers/moeway.cu)
+file(CONFIGURE OUTPUT ${generated} CONTENT "#include <moeway/moeway.h>\n")
+add_library(moeway_header_in_cuda OBJECT ${generated})
+target_include_directories(moeway_header_in_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include)
+# The language version by hand: CMake before 3.26 does not know that nvcc has C++20 (CUDA_STANDARD 20).
+target_compile_options(moeway_header_in_cuda PRIVATE -std=c++20 --Werror=all-warnings)
+
 file(GLOB moeway_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/launch/*.cu)
 if(moeway_cuda_sources)
   add_library(moeway_cuda_compile OBJECT ${moeway_cuda_sources})
   target_include_directories(moeway_cuda_compile PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(moeway_cuda_compile PRIVATE moeway_flags moeway_fmt)
-  set_target_properties(moeway_cuda_compile PROPERTIES
-    CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(moeway_cuda_compile PRIVATE -std=c++20 --expt-relaxed-constexpr)
+  set_target_properties(moeway_cuda_compile PROPERTIES POSITION_INDEPENDENT_CODE ON)
 else()
   message(WARNING "MOEWAY_CUDA: there is no src/launch/*.cu, so nothing is compiled for GPUs")
+endif()
+
+# All of the above.
+add_custom_target(moeway_cuda DEPENDS moeway_header_in_cuda)
+if(TARGET moeway_cuda_compile)
+  add_dependencies(moeway_cuda moeway_cuda_compile)
 endif()

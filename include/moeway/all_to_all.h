@@ -8,6 +8,7 @@
 #include <moeway/tensor.h>
 
 #include <memory>
+#include <utility>
 
 namespace moeway {
 
@@ -65,7 +66,7 @@ class AllToAll {
     if (!status.ok()) return status;
     AllToAll all_to_all;
     all_to_all.handle_.reset(handle);
-    return all_to_all;
+    return Result<AllToAll>(std::move(all_to_all));
   }
 
   Result<Routing> dispatch_send(const DispatchInput& input) {

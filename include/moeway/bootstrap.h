@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace moeway {
 
@@ -16,11 +17,7 @@ inline constexpr std::chrono::milliseconds kDefaultTimeout{30000};
 // of it fail.
 class ThreadGroup {
  public:
-  explicit ThreadGroup(int num_ranks) {
-    moeway_thread_group* group = nullptr;
-    status_ = Status::from_c(moeway_thread_group_create(num_ranks, &group));
-    group_.reset(group);
-  }
+  explicit ThreadGroup(int num_ranks) : status_(create(num_ranks)) {}
   const Status& status() const { return status_; }
   moeway_thread_group* get() const { return group_.get(); }
 
@@ -28,6 +25,12 @@ class ThreadGroup {
   struct Destroy {
     void operator()(moeway_thread_group* group) const { moeway_thread_group_destroy(group); }
   };
+  Status create(int num_ranks) {
+    moeway_thread_group* group = nullptr;
+    Status status = Status::from_c(moeway_thread_group_create(num_ranks, &group));
+    group_.reset(group);
+    return status;
+  }
   std::unique_ptr<moeway_thread_group, Destroy> group_;
   Status status_;
 };
@@ -82,7 +85,7 @@ class Bootstrap {
     if (Status status = Status::from_c(create(&handle)); !status.ok()) return status;
     Bootstrap bootstrap;
     bootstrap.handle_.reset(handle);
-    return bootstrap;
+    return Result<Bootstrap>(std::move(bootstrap));
   }
   std::unique_ptr<moeway_bootstrap, Destroy> handle_;
   std::shared_ptr<AllGather> callback_;  // The C side keeps a pointer to it.

@@ -24,7 +24,7 @@ class Communicator {
     Communicator communicator;
     communicator.callback_ = std::move(bootstrap.callback_);
     communicator.handle_.reset(handle);
-    return communicator;
+    return Result<Communicator>(std::move(communicator));
   }
 
   int rank() const { return moeway_communicator_rank(handle_.get()); }
