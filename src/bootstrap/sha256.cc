@@ -1,0 +1,118 @@
+#include "bootstrap/sha256.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace moeway::bootstrap {
+namespace {
+
+// The first 32 bits of the fractional parts of the cube roots of the first 64 primes (FIPS 180-4, section 4.2.2).
+constexpr std::array<uint32_t, 64> kRound = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+void store_big_endian(uint64_t value, int bytes, uint8_t* to) {
+  for (int i = 0; i < bytes; ++i) to[i] = static_cast<uint8_t>(value >> (8 * (bytes - 1 - i)));
+}
+
+uint32_t load_big_endian(const uint8_t* from) {
+  return uint32_t{from[0]} << 24 | uint32_t{from[1]} << 16 | uint32_t{from[2]} << 8 | uint32_t{from[3]};
+}
+
+}  // namespace
+
+void Sha256::take_block(const uint8_t* block) {
+  std::array<uint32_t, 64> w;
+  for (size_t i = 0; i < 16; ++i) w[i] = load_big_endian(block + 4 * i);
+  for (size_t i = 16; i < 64; ++i) {
+    const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (size_t i = 0; i < 64; ++i) {
+    const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + t1;
+    d = c;
+    c = b;
+    b = a;
+    a = t1 + t2;
+  }
+  const std::array<uint32_t, 8> mixed = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state_[i] += mixed[i];
+}
+
+void Sha256::add(const void* data, size_t bytes) {
+  const auto* from = static_cast<const uint8_t*>(data);
+  total_bytes_ += bytes;
+  while (bytes > 0) {
+    const size_t taken = std::min(bytes, block_.size() - filled_);
+    std::memcpy(block_.data() + filled_, from, taken);
+    from += taken;
+    bytes -= taken;
+    filled_ += taken;
+    if (filled_ == block_.size()) {
+      take_block(block_.data());
+      filled_ = 0;
+    }
+  }
+}
+
+Digest Sha256::finish() {
+  const uint64_t total_bits = total_bytes_ * 8;
+  block_[filled_++] = 0x80;
+  if (filled_ > 56) {
+    std::fill(block_.begin() + static_cast<std::ptrdiff_t>(filled_), block_.end(), uint8_t{0});
+    take_block(block_.data());
+    filled_ = 0;
+  }
+  std::fill(block_.begin() + static_cast<std::ptrdiff_t>(filled_), block_.end(), uint8_t{0});
+  store_big_endian(total_bits, 8, block_.data() + 56);
+  take_block(block_.data());
+  Digest digest;
+  for (size_t i = 0; i < 8; ++i) store_big_endian(state_[i], 4, digest.data() + 4 * i);
+  return digest;
+}
+
+HmacSha256::HmacSha256(std::string_view key) {
+  std::array<uint8_t, 64> block{};
+  if (key.size() > block.size()) {
+    Sha256 hash;
+    hash.add(key);
+    const Digest digest = hash.finish();
+    std::copy(digest.begin(), digest.end(), block.begin());
+  } else {
+    std::copy(key.begin(), key.end(), block.begin());
+  }
+  for (uint8_t& byte : block) byte ^= 0x36;
+  inner_.add(block.data(), block.size());
+  for (uint8_t& byte : block) byte ^= 0x36 ^ 0x5c;
+  outer_.add(block.data(), block.size());
+}
+
+Digest HmacSha256::finish() {
+  const Digest inner = inner_.finish();
+  outer_.add(inner.data(), inner.size());
+  return outer_.finish();
+}
+
+bool equal_in_constant_time(const Digest& a, const Digest& b) {
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace moeway::bootstrap
