@@ -9,19 +9,25 @@
 namespace moeway {
 namespace {
 
+// A whole number of at least `least`, or what *value was.
+template <class Int>
+void read_number(const char* name, Int least, Int* value) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return;
+  const std::string_view view(text);
+  Int number = 0;
+  const auto [end, failure] = std::from_chars(view.data(), view.data() + view.size(), number);
+  if (failure == std::errc() && end == view.data() + view.size() && number >= least) {
+    *value = number;
+  } else {
+    log_line("{} is '{}', expected a whole number of at least {}; using {}", name, view, least, *value);
+  }
+}
+
 Env read_env() {
   Env env;
-  if (const char* text = std::getenv("MOEWAY_TIMEOUT_MS")) {
-    const std::string_view view(text);
-    int64_t value = 0;
-    const auto [end, failure] = std::from_chars(view.data(), view.data() + view.size(), value);
-    if (failure == std::errc() && end == view.data() + view.size() && value >= 1) {
-      env.timeout_ms = value;
-    } else {
-      log_line("MOEWAY_TIMEOUT_MS is '{}', expected a whole number of milliseconds >= 1; using {}", view,
-               env.timeout_ms);
-    }
-  }
+  read_number("MOEWAY_TIMEOUT_MS", int64_t{1}, &env.timeout_ms);
+  read_number("MOEWAY_PERTURB", uint64_t{0}, &env.perturb);
   if (const char* text = std::getenv("MOEWAY_LOG")) {
     const std::string_view view(text);
     if (view == "info") {

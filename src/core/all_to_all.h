@@ -1,0 +1,99 @@
+// Dispatch and combine of one shape on one rank: checks a call, fills the kernels' arguments, launches, and keeps track
+// of rounds.
+#pragma once
+
+#include <moeway/c_api.h>
+#include <moeway/status.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/communicator.h"
+#include "core/plan.h"
+#include "exec/host/grid.h"
+#include "launch/direct_host.h"
+#include "layout/heap_layout.h"
+#include "layout/workspace_layout.h"
+#include "transport/heap.h"
+
+namespace moeway::core {
+
+// For tests alone.
+struct Hooks {
+  uint64_t first_epoch = 0;   // Dispatches that count as sent at creation; equal on all ranks.
+  uint64_t perturb_seed = 0;  // See exec::Perturbation; 0 takes MOEWAY_PERTURB.
+};
+
+class AllToAll {
+ public:
+  // Collective; see moeway_all_to_all_create.
+  static Result<std::unique_ptr<AllToAll>> create(std::shared_ptr<Communicator> communicator,
+                                                  const moeway_all_to_all_config& config, const Hooks& hooks = {});
+  ~AllToAll();
+  AllToAll(const AllToAll&) = delete;
+  AllToAll& operator=(const AllToAll&) = delete;
+
+  Result<moeway_routing> dispatch_send(const moeway_dispatch_input& input);
+  Status dispatch_recv(moeway_routing routing, const moeway_dispatch_output& output);
+  Result<moeway_routing> dispatch(const moeway_dispatch_input& input, const moeway_dispatch_output& output);
+  Status combine_send(moeway_routing routing, const moeway_tensor& rows);
+  Status combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y);
+  Status combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
+                 const moeway_tensor& y);
+  Status dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_tensor* scales);
+  // The failure that ended the object's use, or that it is closed.
+  const Status& status() const { return failure_; }
+  moeway_all_to_all_stats stats() const;
+  void close();
+
+ private:
+  enum class Stage { kNone, kSent, kReceived, kResultsSent, kDone };
+  struct RoundState {
+    uint64_t dispatch = 0;  // Its number, from 1.
+    Stage stage = Stage::kNone;
+    int32_t num_tokens = 0;
+    bool in_heap = false;  // token_major, not copied.
+  };
+  class Watch;
+
+  AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan);
+  Status allocate(const Hooks& hooks);
+
+  Status check_may_send() const;
+  // The round of a handle, if it is still known.
+  Result<RoundState*> find(moeway_routing routing);
+  Status check_stage(const RoundState& round, Stage expected, const char* phase) const;
+  Status check_input(const moeway_dispatch_input& input) const;
+  Status check_output(const moeway_dispatch_output& output) const;
+  Status check_received_tensors(const moeway_dispatch_output& output) const;
+  Status check_rows(const moeway_tensor& rows) const;
+  Status check_results(const RoundState& round, const moeway_tensor* topk_weights, const moeway_tensor& y) const;
+
+  void fill_input(const moeway_dispatch_input& input, kernels::direct::DispatchArgs* args);
+  void fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args);
+  kernels::direct::Round round_args(uint64_t dispatch) const;
+  Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args, uint64_t dispatch);
+  Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args, uint64_t dispatch);
+  Status finish_launch(const exec::LaunchControl& control, const char* call, uint64_t dispatch);
+  void tell_peers(exec::PeerWord word);
+  RoundState& begin_round(const moeway_dispatch_input& input);
+
+  std::shared_ptr<Communicator> communicator_;
+  Plan plan_;
+  uint64_t id_;  // Unique in the process: handles of other objects are told apart.
+  std::unique_ptr<transport::SymmetricHeap> heap_;
+  std::vector<std::byte*> heaps_;  // By rank.
+  std::unique_ptr<std::byte[]> workspace_memory_;
+  std::byte* workspace_ = nullptr;  // Aligned.
+  std::unique_ptr<exec::HostGrid> grid_;
+  std::unique_ptr<Watch> watch_;
+  uint64_t num_dispatches_ = 0;
+  std::array<RoundState, layout::kEpochs> rounds_;
+  uint64_t bad_route_ = kernels::direct::kNoBadRoute;
+  Status failure_;
+  bool closed_ = false;
+};
+
+}  // namespace moeway::core

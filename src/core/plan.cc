@@ -1,0 +1,217 @@
+#include "core/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/format.h"
+#include "layout/heap_layout.h"
+#include "layout/workspace_layout.h"
+
+namespace moeway::core {
+namespace {
+
+constexpr int64_t kScaleBlock = 128;  // Elements that share a scale.
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+Status check_at_least(const char* name, int64_t value, int64_t least) {
+  if (value >= least) return {};
+  return invalid_argument("{} is {}, expected at least {}", name, value, least);
+}
+
+Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return {};
+  return invalid_argument("{} is {}, expected {} to {}", name, value, least, most);
+}
+
+Status check_enum(const char* name, int value, int last) {
+  if (value >= 0 && value <= last) return {};
+  return invalid_argument("{} is {}, which is no such value (0 to {})", name, value, last);
+}
+
+bool is_combine_dtype(moeway_dtype dtype) { return dtype == MOEWAY_BF16 || dtype == MOEWAY_F16 || dtype == MOEWAY_F32; }
+
+launch::Element element_of(moeway_dtype dtype) {
+  if (dtype == MOEWAY_BF16) return launch::Element::kBf16;
+  return dtype == MOEWAY_F16 ? launch::Element::kF16 : launch::Element::kF32;
+}
+
+Status check_numbers(const moeway_all_to_all_config& config) {
+  if (config.struct_size != sizeof(config)) {
+    return invalid_argument("config.struct_size is {}, expected {}: fill the config with moeway_all_to_all_config_init",
+                            config.struct_size, sizeof(config));
+  }
+  if (Status s = check_at_least("num_experts", config.num_experts, 1); !s.ok()) return s;
+  if (config.topk < 1 || config.topk > config.num_experts) {
+    return invalid_argument("topk is {}, expected 1 to num_experts = {}", config.topk, config.num_experts);
+  }
+  // A row's bytes and everything made from them stay far below 64 bits.
+  if (Status s = check_range("hidden", config.hidden, 1, int64_t{1} << 40); !s.ok()) return s;
+  if (Status s = check_range("max_tokens", config.max_tokens, 1, kMaxInt32); !s.ok()) return s;
+  if (Status s = check_range("alignment", config.alignment, 1, kMaxInt32); !s.ok()) return s;
+  if (Status s = check_range("num_warps", config.num_warps, 1, 256); !s.ok()) return s;
+  if (Status s = check_at_least("timeout_ms", config.timeout_ms, 1); !s.ok()) return s;
+  return check_range("distinct_experts", config.distinct_experts, 0, 1);
+}
+
+Status check_choices(const moeway_all_to_all_config& config) {
+  if (Status s = check_enum("scales", config.scales, MOEWAY_SCALES_BYTES); !s.ok()) return s;
+  if (Status s = check_enum("layout", config.layout, MOEWAY_TOKEN_MAJOR); !s.ok()) return s;
+  if (Status s = check_enum("weights", config.weights, MOEWAY_WEIGHTS_AT_COMBINE); !s.ok()) return s;
+  if (Status s = check_enum("execution", config.execution, MOEWAY_LANES); !s.ok()) return s;
+  if (config.dispatch_dtype != MOEWAY_BYTES && config.dispatch_dtype != MOEWAY_F8_E4M3 &&
+      !is_combine_dtype(config.dispatch_dtype)) {
+    return invalid_argument("dispatch_dtype is {}, expected bf16, f16, f32, f8_e4m3 or bytes",
+                            moeway_dtype_name(config.dispatch_dtype));
+  }
+  if (!is_combine_dtype(config.row_dtype)) {
+    return invalid_argument("row_dtype is {}, expected bf16, f16 or f32", moeway_dtype_name(config.row_dtype));
+  }
+  if (!is_combine_dtype(config.output_dtype)) {
+    return invalid_argument("output_dtype is {}, expected bf16, f16 or f32", moeway_dtype_name(config.output_dtype));
+  }
+  const bool bytes = config.dispatch_dtype == MOEWAY_BYTES;
+  if (Status s = bytes ? check_range("token_bytes", config.token_bytes, 1, int64_t{1} << 40)
+                       : check_range("token_bytes (dispatch_dtype is not bytes)", config.token_bytes, 0, 0);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = config.scales == MOEWAY_SCALES_BYTES
+                     ? check_range("scale_bytes", config.scale_bytes, 1, int64_t{1} << 40)
+                     : check_range("scale_bytes (scales are not bytes)", config.scale_bytes, 0, 0);
+      !s.ok()) {
+    return s;
+  }
+  if (config.layout == MOEWAY_TOKEN_MAJOR && config.weights == MOEWAY_WEIGHTS_AT_COMBINE) {
+    return invalid_argument(
+        "weights is at_combine with layout token_major, expected at_dispatch: token_major rows are weighted by the "
+        "caller, who needs the weights with the tokens");
+  }
+  if (config.layout != MOEWAY_EXPERT_PACKED && config.alignment != 1) {
+    return invalid_argument("alignment is {} with layout {}, expected 1: only expert_packed aligns experts",
+                            config.alignment, layout_name(config.layout));
+  }
+  return {};
+}
+
+layout::Shape make_shape(const moeway_all_to_all_config& config, int32_t num_ranks) {
+  layout::Shape shape{};
+  shape.experts = {config.num_experts, num_ranks};
+  shape.topk = config.topk;
+  shape.max_tokens = static_cast<int32_t>(config.max_tokens);
+  shape.row_bytes = config.dispatch_dtype == MOEWAY_BYTES ? config.token_bytes
+                                                          : config.hidden * moeway_dtype_bytes(config.dispatch_dtype);
+  const int64_t num_blocks = (config.hidden + kScaleBlock - 1) / kScaleBlock;
+  switch (config.scales) {
+    case MOEWAY_SCALES_NONE:
+      break;
+    case MOEWAY_SCALES_F32:
+      shape.scales_bytes = 4 * num_blocks;
+      break;
+    case MOEWAY_SCALES_UE8M0:
+      shape.scales_bytes = num_blocks;
+      break;
+    case MOEWAY_SCALES_BYTES:
+      shape.scales_bytes = config.scale_bytes;
+      break;
+  }
+  shape.rows = config.layout == MOEWAY_EXPERT_PADDED   ? layout::Rows::kPadded
+               : config.layout == MOEWAY_EXPERT_PACKED ? layout::Rows::kPacked
+                                                       : layout::Rows::kTokenMajor;
+  shape.results = config.weights == MOEWAY_WEIGHTS_AT_COMBINE ? layout::Results::kPerRoute
+                  : config.layout == MOEWAY_TOKEN_MAJOR       ? layout::Results::kPerRank
+                                                              : layout::Results::kReduced;
+  const bool reduced = shape.results == layout::Results::kReduced;
+  shape.result_bytes = config.hidden * moeway_dtype_bytes(reduced ? config.output_dtype : config.row_dtype);
+  return shape;
+}
+
+// Every offset of the layouts and every row count must fit; what does not is refused with its size.
+Status check_sizes(const layout::Shape& shape, const moeway_all_to_all_config& config) {
+  const CheckedSize routes = CheckedSize(shape.num_ranks()) * shape.max_tokens * shape.topk;
+  if (!routes.ok() || routes.value() > kMaxInt32) {
+    return invalid_argument(
+        "ranks * max_tokens * topk = {} * {} * {}, expected at most {} (rows are counted in int32): max_tokens at most "
+        "{}",
+        shape.num_ranks(), shape.max_tokens, shape.topk, kMaxInt32, kMaxInt32 / shape.num_ranks() / shape.topk);
+  }
+  // More than any region holds for a (rank, token) pair, headers and rounding included. Bytes of the whole are below
+  // 2^62, so that no offset can wrap.
+  constexpr int64_t kLimit = int64_t{1} << 62;
+  const CheckedSize per_token =
+      CheckedSize(shape.row_bytes) + shape.scales_bytes + CheckedSize(shape.topk) * (64 + shape.result_bytes) + 512;
+  const CheckedSize bound =
+      CheckedSize(layout::kEpochs) * shape.num_ranks() * (CheckedSize(shape.max_tokens) + 1) * per_token +
+      CheckedSize(shape.experts.num_experts) * 64 * shape.num_ranks();
+  if (!bound.ok() || bound.value() > kLimit) {
+    return invalid_argument(
+        "max_tokens {}, hidden {}, token_bytes {}, scale_bytes {} and topk {} on {} ranks need more than 2^62 bytes",
+        config.max_tokens, config.hidden, config.token_bytes, config.scale_bytes, config.topk, shape.num_ranks());
+  }
+  return {};
+}
+
+moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_to_all_config& config, int32_t rank) {
+  moeway_all_to_all_sizes sizes{};
+  sizes.struct_size = sizeof(sizes);
+  sizes.first_local_expert = shape.experts.first(rank);
+  const int64_t num_local = sizes.num_local_experts = shape.experts.count(rank);
+  const int64_t num_tokens = int64_t{shape.num_ranks()} * shape.max_tokens;
+  const bool distinct = config.distinct_experts != 0;
+  sizes.expert_capacity = num_tokens * (distinct ? 1 : shape.topk);
+  switch (config.layout) {
+    case MOEWAY_EXPERT_PADDED:
+      sizes.max_rows = num_local * sizes.expert_capacity;
+      break;
+    case MOEWAY_EXPERT_PACKED: {
+      const int64_t rows =
+          num_local == 0 ? 0 : num_tokens * (distinct ? std::min<int64_t>(shape.topk, num_local) : shape.topk);
+      sizes.max_rows = rows + std::min(num_local, rows) * (config.alignment - 1);
+      break;
+    }
+    case MOEWAY_TOKEN_MAJOR:
+      sizes.max_rows = num_tokens;
+      break;
+  }
+  sizes.row_bytes = shape.row_bytes;
+  sizes.num_scales = config.scales == MOEWAY_SCALES_F32 ? shape.scales_bytes / 4 : shape.scales_bytes;
+  sizes.heap_bytes = layout::HeapLayout{shape}.bytes();
+  sizes.workspace_bytes = layout::WorkspaceLayout{shape}.bytes();
+  return sizes;
+}
+
+}  // namespace
+
+moeway_dtype Plan::scales_dtype() const {
+  if (config.scales == MOEWAY_SCALES_F32) return MOEWAY_F32;
+  return config.scales == MOEWAY_SCALES_UE8M0 ? MOEWAY_UE8M0 : MOEWAY_BYTES;
+}
+
+const char* layout_name(moeway_layout layout) {
+  switch (layout) {
+    case MOEWAY_EXPERT_PADDED:
+      return "expert_padded";
+    case MOEWAY_EXPERT_PACKED:
+      return "expert_packed";
+    case MOEWAY_TOKEN_MAJOR:
+      return "token_major";
+  }
+  return "unknown";
+}
+
+Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks) {
+  if (Status s = check_at_least("num_ranks", num_ranks, 1); !s.ok()) return s;
+  if (Status s = check_range("rank", rank, 0, num_ranks - 1); !s.ok()) return s;
+  if (Status s = check_numbers(config); !s.ok()) return s;
+  if (Status s = check_choices(config); !s.ok()) return s;
+  Plan plan{};
+  plan.config = config;
+  plan.shape = make_shape(config, num_ranks);
+  if (Status s = check_sizes(plan.shape, config); !s.ok()) return s;
+  plan.row_element = element_of(config.row_dtype);
+  plan.output_element = element_of(config.output_dtype);
+  plan.sizes = make_sizes(plan.shape, config, rank);
+  return plan;
+}
+
+}  // namespace moeway::core

@@ -1,0 +1,48 @@
+#include "kernels/direct/combine_recv.h"
+#include "launch/direct_host.h"
+
+namespace moeway::launch {
+namespace {
+
+template <class Config>
+void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half,
+                   const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  grid.launch(
+      [&](const exec::HostTeam& team) {
+        switch (half) {
+          case Half::kSend:
+            return kernels::direct::combine_send<Config>(team, args, peers);
+          case Half::kRecv:
+            return kernels::direct::combine_recv<Config>(team, args, peers);
+          case Half::kBoth:
+            return kernels::direct::combine<Config>(team, args, peers);
+        }
+      },
+      control);
+}
+
+// Calls f with a value of the element's type.
+template <class F>
+void with_type(Element element, F f) {
+  switch (element) {
+    case Element::kBf16:
+      return f(exec::Bf16{});
+    case Element::kF16:
+      return f(exec::F16{});
+    case Element::kF32:
+      return f(float{});
+  }
+}
+
+}  // namespace
+
+void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
+             const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  with_type(rows, [&](auto row) {
+    with_type(sums, [&](auto sum) {
+      combine_typed<kernels::direct::CombineConfig<decltype(row), decltype(sum)>>(grid, control, half, args, peers);
+    });
+  });
+}
+
+}  // namespace moeway::launch

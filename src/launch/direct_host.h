@@ -1,0 +1,25 @@
+// The direct protocol's kernels on the host.
+#pragma once
+
+#include "exec/host/grid.h"
+#include "kernels/direct/combine_args.h"
+#include "kernels/direct/dispatch_args.h"
+#include "peers/load_store.h"
+
+namespace moeway::launch {
+
+// Which half of an operation a launch does.
+enum class Half { kSend, kRecv, kBoth };
+
+// Element types of combine's rows and sums.
+enum class Element { kBf16, kF16, kF32 };
+
+void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, const kernels::direct::DispatchArgs& args,
+              const peers::LoadStorePeers& peers);
+void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
+             const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+
+// Whether this processor has the instructions that the kernels were built with; else what is missing.
+const char* missing_instructions();
+
+}  // namespace moeway::launch
