@@ -15,4 +15,4 @@ esac
 # shellcheck disable=SC2086 # Words are meant.
 find include src cli bench examples tests bindings -type f \
   \( -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -print0 2>/dev/null |
-  xargs -0 -r -n 16 -P 2 clang-format-14 --style=file $action
+  xargs -0 -r -n 64 clang-format-14 --style=file $action
