@@ -1,0 +1,271 @@
+// Ranks of the direct protocol without the library around it: heaps and workspaces in ordinary memory, arguments filled by hand, kernels
+// launched through the backend. What a rank received and summed is compared with the reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/plan.h"
+#include "kernels/direct/dispatch_recv.h"
+#include "reference/inputs.h"
+#include "reference/oracle.h"
+#include "reference/shape.h"
+
+namespace kernel_tests {
+
+namespace direct = moeway::kernels::direct;
+using moeway::launch::Half;
+
+inline moeway_dtype to_dtype(reference::DType dtype) {
+  switch (dtype) {
+    case reference::DType::kBf16:
+      return MOEWAY_BF16;
+    case reference::DType::kF16:
+      return MOEWAY_F16;
+    case reference::DType::kF32:
+      return MOEWAY_F32;
+    case reference::DType::kF8E4M3:
+      return MOEWAY_F8_E4M3;
+    case reference::DType::kUe8m0:
+      return MOEWAY_UE8M0;
+    case reference::DType::kBytes:
+      break;
+  }
+  return MOEWAY_BYTES;
+}
+
+inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
+  moeway_all_to_all_config config;
+  moeway_all_to_all_config_init(&config);
+  config.num_experts = shape.num_experts;
+  config.topk = shape.topk;
+  config.hidden = shape.hidden;
+  config.max_tokens = shape.max_tokens;
+  config.dispatch_dtype = to_dtype(shape.dispatch_dtype);
+  config.token_bytes = shape.token_bytes;
+  config.scales = static_cast<moeway_scales>(shape.scales);
+  config.scale_bytes = shape.scale_bytes;
+  config.row_dtype = to_dtype(shape.row_dtype);
+  config.output_dtype = to_dtype(shape.output_dtype);
+  config.layout = static_cast<moeway_layout>(shape.layout);
+  config.alignment = shape.alignment;
+  config.weights = static_cast<moeway_weights>(shape.weights);
+  config.distinct_experts = shape.distinct_experts;
+  return config;
+}
+
+// Peers that live for ever and never fail.
+class Alive final : public moeway::exec::PeerWatch {
+ public:
+  moeway::exec::PeerWord word(int) const override { return moeway::exec::PeerWord::kRunning; }
+  bool lost(int) const override { return false; }
+};
+
+inline direct::MatrixView dense(void* data, int64_t columns, int32_t element_bytes) {
+  return {static_cast<std::byte*>(data), columns * element_bytes, element_bytes, columns, element_bytes};
+}
+
+// One rank, with memory of its own.
+class Rank {
+ public:
+  Rank(const reference::Shape& shape, int rank, const Geometry& geometry, uint64_t perturb_seed)
+      : shape_(shape),
+        rank_(rank),
+        plan_(moeway::core::make_plan(to_config(shape), rank, shape.num_ranks).value()),
+        heap_(static_cast<size_t>(plan_.sizes.heap_bytes / 16)),
+        workspace_(static_cast<size_t>(plan_.sizes.workspace_bytes / 16)),
+        backend_(geometry, direct::dispatch_scratch_bytes(plan_.shape.experts), perturb_seed) {}
+
+  std::byte* heap() { return reinterpret_cast<std::byte*>(heap_.data()); }
+  const moeway::core::Plan& plan() const { return plan_; }
+  Backend& backend() { return backend_; }
+  void set_peers(std::vector<std::byte*> heaps) { heaps_ = std::move(heaps); }
+  const std::vector<int32_t>& num_rows() const { return num_rows_; }
+  uint64_t bad_route() const { return bad_route_; }
+
+  direct::Round round(uint32_t lag = 0) {
+    return {moeway::layout::HeapLayout{plan_.shape}, moeway::layout::WorkspaceLayout{plan_.shape},
+            reinterpret_cast<std::byte*>(workspace_.data()), rank_, lag};
+  }
+
+  direct::DispatchArgs dispatch_args(reference::RankInput& input) {
+    direct::DispatchArgs args{};
+    args.round = round();
+    args.num_tokens = static_cast<int32_t>(input.num_tokens);
+    const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.dispatch_dtype));
+    args.x = dense(input.x.data(), shape_.row_elements(), element);
+    const auto scale = static_cast<int32_t>(reference::dtype_bytes(shape_.scale_dtype()));
+    if (shape_.num_scales() > 0) args.scales = dense(input.scales.data(), shape_.num_scales(), scale);
+    args.topk_idx = {dense(input.topk_idx.data(), shape_.topk, 8)};
+    if (shape_.weights == reference::Weights::kAtDispatch) {
+      args.topk_weights = dense(input.topk_weights.data(), shape_.topk, 4);
+    }
+    args.distinct_experts = shape_.distinct_experts;
+    args.bad_route = &bad_route_;
+    const int64_t rows = plan_.sizes.max_rows, row_bytes = shape_.row_bytes(), capacity = plan_.sizes.expert_capacity;
+    const bool padded = shape_.layout == reference::Layout::kExpertPadded;
+    out_.assign(static_cast<size_t>(rows * row_bytes), std::byte{0xff});
+    out_scales_.assign(static_cast<size_t>(rows * shape_.token_scale_bytes()), std::byte{0xff});
+    source_.assign(static_cast<size_t>(rows * 3), -7);
+    num_rows_.assign(static_cast<size_t>(plan_.sizes.num_local_experts), -7);
+    first_row_.assign(num_rows_.size(), -7);
+    const auto rows_of = [&](void* data, int64_t bytes) {
+      return direct::RowsView{static_cast<std::byte*>(data), padded ? capacity * bytes : 0, bytes};
+    };
+    args.out = rows_of(out_.data(), row_bytes);
+    args.out_scales = rows_of(out_scales_.data(), shape_.token_scale_bytes());
+    args.row_source = rows_of(source_.data(), 12);
+    args.num_rows = num_rows_.data();
+    args.num_rows_stride = 1;
+    args.first_row = first_row_.data();
+    args.first_row_stride = 1;
+    args.expert_capacity = capacity;
+    args.alignment = shape_.alignment;
+    topk_idx_.assign(static_cast<size_t>(plan_.token_major() ? rows * shape_.topk : 0), -7);
+    topk_weights_.assign(topk_idx_.size(), -7.0f);
+    args.out_topk_idx = dense(topk_idx_.data(), shape_.topk, 4);
+    args.out_topk_weights = dense(topk_weights_.data(), shape_.topk, 4);
+    return args;
+  }
+
+  std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
+    return backend_.dispatch(half, args, {heaps_.data()}, alive_);
+  }
+  std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
+    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()}, alive_);
+  }
+
+  // A whole round; "" or what is wrong with it.
+  std::string run(reference::Batch& batch, reference::Values values, bool fused) {
+    reference::RankInput& input = batch[static_cast<size_t>(rank_)];
+    const direct::DispatchArgs args = dispatch_args(input);
+    if (fused) {
+      if (dispatch(Half::kBoth, args)) return "dispatch failed";
+    } else {
+      if (dispatch(Half::kSend, args)) return "dispatch_send failed";
+      if (dispatch(Half::kRecv, args)) return "dispatch_recv failed";
+    }
+    const reference::Received want = reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity);
+    if (const std::string wrong = check_dispatch(batch, want); !wrong.empty()) return wrong;
+
+    std::vector<std::byte> rows = make_rows(values, want);
+    const int64_t row_bytes = shape_.hidden * reference::dtype_bytes(shape_.row_dtype);
+    const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
+    std::vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
+    const bool padded = shape_.layout == reference::Layout::kExpertPadded;
+    direct::CombineArgs combine_args{round(),
+                                     shape_.hidden,
+                                     {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes},
+                                     {},
+                                     dense(y.data(), shape_.hidden, out_bytes)};
+    if (shape_.weights == reference::Weights::kAtCombine) {
+      combine_args.topk_weights = dense(input.topk_weights.data(), shape_.topk, 4);
+    }
+    if (fused) {
+      if (combine(Half::kBoth, combine_args)) return "combine failed";
+    } else {
+      if (combine(Half::kSend, combine_args)) return "combine_send failed";
+      if (combine(Half::kRecv, combine_args)) return "combine_recv failed";
+    }
+    return y == reference::expected_combine(shape_, values, input) ? "" : "wrong sum";
+  }
+
+ private:
+  const std::byte* received_row(int64_t position) const { return out_.data() + position * shape_.row_bytes(); }
+  const std::byte* received_scales(int64_t position) const {
+    return out_scales_.data() + position * shape_.token_scale_bytes();
+  }
+
+  std::string check_payload(const reference::Batch& batch, int32_t source, int32_t token, int64_t position) const {
+    const reference::RankInput& from = batch[static_cast<size_t>(source)];
+    const auto bytes = static_cast<size_t>(shape_.row_bytes()),
+               scales = static_cast<size_t>(shape_.token_scale_bytes());
+    const auto t = static_cast<size_t>(token);
+    if (std::memcmp(received_row(position), from.x.data() + t * bytes, bytes) != 0) return "wrong row";
+    if (scales > 0 && std::memcmp(received_scales(position), from.scales.data() + t * scales, scales) != 0)
+      return "wrong scales";
+    return "";
+  }
+
+  std::string check_dispatch(const reference::Batch& batch, const reference::Received& want) const {
+    if (num_rows_ != want.num_rows) return "wrong num_rows";
+    if (plan_.token_major()) {
+      if (topk_idx_ != want.topk_idx || topk_weights_ != want.topk_weights) return "wrong local routes";
+      for (const reference::TokenRow& row : want.tokens) {
+        if (const std::string wrong = check_payload(batch, row.source, row.token, row.position); !wrong.empty())
+          return wrong;
+      }
+      return "";
+    }
+    if (first_row_ != want.first_row) return "wrong first_row";
+    for (const reference::Row& row : want.rows) {
+      if (const std::string wrong = check_payload(batch, row.source, row.token, row.position); !wrong.empty())
+        return wrong;
+      const int32_t* source = &source_[static_cast<size_t>(3 * row.position)];
+      if (source[0] != row.source || source[1] != row.token || source[2] != row.k) return "wrong source";
+    }
+    return "";
+  }
+
+  // What the experts of this rank make of the rows it received.
+  std::vector<std::byte> make_rows(reference::Values values, const reference::Received& want) const {
+    const auto bytes = static_cast<size_t>(shape_.hidden * reference::dtype_bytes(shape_.row_dtype));
+    std::vector<std::byte> rows(static_cast<size_t>(plan_.sizes.max_rows) * bytes, std::byte{0xff});
+    const auto put = [&](int64_t position, const std::vector<std::byte>& row) {
+      std::memcpy(rows.data() + static_cast<size_t>(position) * bytes, row.data(), bytes);
+    };
+    for (const reference::Row& row : want.rows) {
+      put(row.position,
+          reference::expert_row(shape_, values, row.expert, received_row(row.position), received_scales(row.position)));
+    }
+    for (const reference::TokenRow& row : want.tokens) {
+      const auto at = static_cast<size_t>(row.position * shape_.topk);
+      put(row.position, reference::token_row(shape_, values, rank_, received_row(row.position),
+                                             received_scales(row.position), &topk_idx_[at], &topk_weights_[at]));
+    }
+    return rows;
+  }
+
+  struct alignas(16) Unit {
+    std::byte bytes[16];
+  };
+  reference::Shape shape_;
+  int rank_;
+  moeway::core::Plan plan_;
+  std::vector<Unit> heap_, workspace_;
+  Backend backend_;
+  Alive alive_;
+  std::vector<std::byte*> heaps_;
+  std::vector<std::byte> out_, out_scales_;
+  std::vector<int32_t> source_, num_rows_, topk_idx_;
+  std::vector<int64_t> first_row_;
+  std::vector<float> topk_weights_;
+  uint64_t bad_route_ = direct::kNoBadRoute;
+};
+
+// All ranks of a job, each with a geometry of its own.
+inline std::vector<std::unique_ptr<Rank>> make_ranks(const reference::Shape& shape, const Geometry& geometry,
+                                                     uint64_t seed) {
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<std::byte*> heaps;
+  for (int r = 0; r < shape.num_ranks; ++r) {
+    ranks.push_back(std::make_unique<Rank>(shape, r, geometry, seed + static_cast<uint64_t>(r)));
+    heaps.push_back(ranks.back()->heap());
+  }
+  for (auto& rank : ranks) rank->set_peers(heaps);
+  return ranks;
+}
+
+// Runs body(rank) for all ranks at the same time.
+template <class Body>
+void at_once(int num_ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < num_ranks; ++r) threads.emplace_back([&, r] { body(r); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace kernel_tests
