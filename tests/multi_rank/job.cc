@@ -1,0 +1,319 @@
+#include "multi_rank/job.h"
+
+#include <cstring>
+#include <sstream>
+#include <thread>
+
+#include "multi_rank/job_types.h"
+
+namespace moeway::multi_rank {
+namespace {
+
+using reference::Layout;
+
+const char* order_name(Order order) {
+  static const char* const kNames[] = {"fused", "split", "pipelined"};
+  return kNames[static_cast<int>(order)];
+}
+
+const char* execution_name(Execution execution) {
+  static const char* const kNames[] = {"fibers", "threads", "lanes"};
+  return kNames[static_cast<int>(execution)];
+}
+
+}  // namespace
+
+std::string describe(const Case& job) {
+  static const char* const kIds[] = {"i64", "i32", "per rank"};
+  static const char* const kValues[] = {"exact", "arbitrary", "any bits"};
+  static const char* const kTokens[] = {"random", "full", "some empty", "one rank"};
+  std::ostringstream text;
+  text << describe(job.shape) << " | routes " << (job.batch ? "given" : routes_name(job.routes)) << ", T "
+       << kTokens[static_cast<int>(job.tokens)] << ", values " << kValues[static_cast<int>(job.values)] << ", ids "
+       << kIds[static_cast<int>(job.ids)] << (job.views == Views::kStrided ? ", strided" : "") << ", "
+       << order_name(job.order) << (job.view ? ", view" : "") << ", combine every " << job.combine_every << ", "
+       << job.num_warps << " warps as " << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to "
+       << job.max_delay_us << " us, seed " << job.seed;
+  return text.str();
+}
+
+AllToAllConfig make_config(const Case& job) {
+  const reference::Shape& shape = job.shape;
+  AllToAllConfig config;
+  config.num_experts = shape.num_experts;
+  config.topk = shape.topk;
+  config.hidden = shape.hidden;
+  config.max_tokens = shape.max_tokens;
+  config.dispatch_dtype = to_moeway(shape.dispatch_dtype);
+  config.token_bytes = shape.token_bytes;
+  config.scales = to_moeway(shape.scales);
+  config.scale_bytes = shape.scale_bytes;
+  config.row_dtype = to_moeway(shape.row_dtype);
+  config.output_dtype = to_moeway(shape.output_dtype);
+  config.layout = to_moeway(shape.layout);
+  config.alignment = shape.alignment;
+  config.weights = to_moeway(shape.weights);
+  config.distinct_experts = shape.distinct_experts ? 1 : 0;
+  config.execution = job.execution;
+  config.num_warps = job.num_warps;
+  config.timeout_ms = job.timeout_ms;
+  return config;
+}
+
+std::vector<reference::Batch> make_batches(const Case& job) {
+  std::vector<reference::Batch> batches;
+  for (int round = 0; round < job.rounds; ++round) {
+    if (job.batch) {
+      batches.push_back(job.batch(round));
+    } else {
+      batches.push_back(make_batch(job.shape, job.values, job.routes,
+                                   make_num_tokens(job.shape, job.tokens, job.seed, round), job.seed, round));
+    }
+  }
+  return batches;
+}
+
+Job::Job(Rank& rank, const Case& job, const std::vector<reference::Batch>& batches)
+    : rank_(rank),
+      case_(job),
+      shape_(job.shape),
+      batches_(batches),
+      random_(reference::hash(job.seed, 101, rank.rank())) {}
+
+bool Job::create() {
+  const AllToAllConfig config = make_config(case_);
+  const Result<AllToAllSizes> sizes = all_to_all_sizes(config, rank_.rank(), rank_.size());
+  if (!rank_.expect_ok(sizes.status(), "sizes") || !check_sizes(sizes.value())) return false;
+  Result<AllToAll> made = AllToAll::create(rank_.communicator(), config);
+  if (!rank_.expect_ok(made.status(), "create")) return false;
+  all_to_all_ = std::make_unique<AllToAll>(std::move(made).value());
+  for (Flight& flight : flights_) make_outputs(sizes.value(), flight);
+  return true;
+}
+
+bool Job::check_sizes(const AllToAllSizes& sizes) {
+  const int rank = rank_.rank();
+  const int64_t per_token = shape_.distinct_experts ? 1 : shape_.topk;
+  bool right = rank_.expect(sizes.num_local_experts == shape_.num_local_experts(rank), "sizes: num_local_experts");
+  right &= rank_.expect(sizes.first_local_expert == shape_.first_expert(rank), "sizes: first_local_expert");
+  right &= rank_.expect(sizes.expert_capacity == shape_.num_ranks * shape_.max_tokens * per_token,
+                        "sizes: expert_capacity is " + std::to_string(sizes.expert_capacity));
+  right &= rank_.expect(sizes.row_bytes == shape_.row_bytes(), "sizes: row_bytes");
+  right &= rank_.expect(sizes.num_scales == shape_.num_scales(), "sizes: num_scales");
+  return right;
+}
+
+void Job::make_outputs(const AllToAllSizes& sizes, Flight& flight) {
+  const Views views = case_.views;
+  const int64_t experts = sizes.num_local_experts;
+  // A caller may have more room than is needed.
+  const int64_t spare = views == Views::kStrided ? random_.between(0, 3) : 0;
+  std::vector<int64_t> rows;
+  if (shape_.layout == Layout::kExpertPadded) {
+    if (padded_rows_ == 0) padded_rows_ = sizes.expert_capacity + spare;
+    rows = {experts, padded_rows_};
+  } else {
+    rows = {sizes.max_rows + (shape_.layout == Layout::kExpertPacked ? spare : 0)};
+  }
+  const auto with = [&](int64_t last) {
+    std::vector<int64_t> dims = rows;
+    dims.push_back(last);
+    return dims;
+  };
+  flight.received_x = OutputTensor(to_moeway(shape_.dispatch_dtype), with(shape_.row_elements()), views, random_);
+  if (shape_.scales != reference::Scales::kNone)
+    flight.received_scales = OutputTensor(to_moeway(shape_.scale_dtype()), with(shape_.num_scales()), views, random_);
+  flight.num_rows = OutputTensor(kI32, {experts}, views, random_);
+  if (shape_.layout == Layout::kTokenMajor) {
+    flight.received_idx = OutputTensor(kI32, with(shape_.topk), Views::kDense, random_);
+    flight.received_weights = OutputTensor(kF32, with(shape_.topk), Views::kDense, random_);
+  } else {
+    flight.first_row = OutputTensor(kI64, {experts}, views, random_);
+    flight.row_source = OutputTensor(kI32, with(3), Views::kDense, random_);
+  }
+  flight.rows = OutputTensor(to_moeway(shape_.row_dtype), with(shape_.hidden), views, random_);
+  flight.y = OutputTensor(to_moeway(shape_.output_dtype), {shape_.max_tokens, shape_.hidden}, views, random_);
+}
+
+const reference::RankInput& Job::input(int round) const {
+  return batches_[static_cast<size_t>(round)][static_cast<size_t>(rank_.rank())];
+}
+
+DispatchInput Job::make_input(int round) {
+  const reference::RankInput& given = input(round);
+  Flight& own = flight(round);
+  const int64_t tokens = given.num_tokens;
+  own.x = InputTensor(to_moeway(shape_.dispatch_dtype), tokens, shape_.row_elements(), given.x.data(), case_.views,
+                      random_);
+  const bool narrow = case_.ids == Ids::kI32 || (case_.ids == Ids::kPerRank && rank_.rank() % 2 == 0);
+  const std::vector<int32_t> narrow_idx(given.topk_idx.begin(), given.topk_idx.end());
+  const void* topk_idx = narrow ? static_cast<const void*>(narrow_idx.data()) : given.topk_idx.data();
+  own.topk_idx = InputTensor(narrow ? kI32 : kI64, tokens, shape_.topk, topk_idx, case_.views, random_);
+  DispatchInput in;
+  in.x = own.x.tensor();
+  in.topk_idx = own.topk_idx.tensor();
+  if (shape_.scales != reference::Scales::kNone) {
+    own.scales = InputTensor(to_moeway(shape_.scale_dtype()), tokens, shape_.num_scales(), given.scales.data(),
+                             case_.views, random_);
+    in.scales = own.scales.tensor();
+  }
+  if (shape_.weights == reference::Weights::kAtDispatch) {
+    own.topk_weights = InputTensor(kF32, tokens, shape_.topk, given.topk_weights.data(), case_.views, random_);
+    in.topk_weights = own.topk_weights.tensor();
+  }
+  return in;
+}
+
+void Job::scramble_input(int round) {
+  Flight& own = flight(round);
+  own.x.scramble();
+  own.scales.scramble();
+  own.topk_idx.scramble();
+  own.topk_weights.scramble();
+}
+
+DispatchOutput Job::make_output(int round) {
+  Flight& own = flight(round);
+  for (OutputTensor* output : {&own.received_x, &own.received_scales, &own.num_rows, &own.first_row, &own.row_source,
+                               &own.received_idx, &own.received_weights})
+    if (output->tensor().ndim > 0) output->poison();
+  own.with_first_row = case_.views == Views::kDense || random_.chance(70);
+  own.with_row_source = case_.views == Views::kDense || random_.chance(70);
+  DispatchOutput out;
+  out.num_rows = own.num_rows.tensor();
+  if (!case_.view) {
+    out.x = own.received_x.tensor();
+    out.scales = own.received_scales.tensor();
+  }
+  if (shape_.layout == Layout::kTokenMajor) {
+    out.topk_idx = own.received_idx.tensor();
+    out.topk_weights = own.received_weights.tensor();
+  } else {
+    if (own.with_first_row) out.first_row = own.first_row.tensor();
+    if (own.with_row_source) out.row_source = own.row_source.tensor();
+  }
+  return out;
+}
+
+bool Job::dispatch_send(int round) {
+  const DispatchInput in = make_input(round);
+  pause();
+  const Result<Routing> routing = all_to_all_->dispatch_send(in);
+  scramble_input(round);
+  if (!rank_.expect_ok(routing.status(), "round " + std::to_string(round) + ", dispatch_send")) return false;
+  flight(round).routing = routing.value();
+  return true;
+}
+
+bool Job::dispatch_recv(int round) {
+  const DispatchOutput out = make_output(round);
+  pause();
+  const Status status = all_to_all_->dispatch_recv(flight(round).routing, out);
+  if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", dispatch_recv")) return false;
+  return check_dispatch(round);
+}
+
+bool Job::dispatch(int round) {
+  const DispatchInput in = make_input(round);
+  const DispatchOutput out = make_output(round);
+  pause();
+  const Result<Routing> routing = all_to_all_->dispatch(in, out);
+  scramble_input(round);
+  if (!rank_.expect_ok(routing.status(), "round " + std::to_string(round) + ", dispatch")) return false;
+  flight(round).routing = routing.value();
+  return check_dispatch(round);
+}
+
+bool Job::combine_send(int round) {
+  make_rows(round);
+  pause();
+  const Status status = all_to_all_->combine_send(flight(round).routing, rows(round));
+  flight(round).rows.scramble();
+  return rank_.expect_ok(status, "round " + std::to_string(round) + ", combine_send");
+}
+
+bool Job::combine_recv(int round) {
+  pause();
+  const Status status = combine_recv_status(round);
+  if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", combine_recv")) return false;
+  return check_combine(round);
+}
+
+Status Job::combine_recv_status(int round) {
+  Flight& own = flight(round);
+  const int64_t tokens = input(round).num_tokens;
+  own.y.poison();
+  if (shape_.weights == reference::Weights::kAtDispatch)
+    return all_to_all_->combine_recv(own.routing, own.y.first_rows(tokens));
+  own.combine_weights = InputTensor(kF32, tokens, shape_.topk, input(round).topk_weights.data(), case_.views, random_);
+  return all_to_all_->combine_recv(own.routing, own.combine_weights.tensor(), own.y.first_rows(tokens));
+}
+
+bool Job::combine(int round) {
+  Flight& own = flight(round);
+  make_rows(round);
+  own.y.poison();
+  const bool at_dispatch = shape_.weights == reference::Weights::kAtDispatch;
+  pause();
+  const Status status = at_dispatch ? all_to_all_->combine(own.routing, rows(round), y(round))
+                                    : all_to_all_->combine(own.routing, rows(round), combine_weights(round), y(round));
+  own.rows.scramble();
+  if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", combine")) return false;
+  return check_combine(round);
+}
+
+bool Job::combines(int round) const {
+  return case_.combine_every > 0 && round % case_.combine_every == case_.combine_every - 1;
+}
+
+bool Job::run() {
+  if (!create()) return false;
+  if (case_.order == Order::kPipelined) return run_pipelined() && close();
+  for (int round = 0; round < case_.rounds; ++round) {
+    if (case_.order == Order::kFused) {
+      if (!dispatch(round)) return false;
+      if (combines(round) && !combine(round)) return false;
+    } else {
+      if (!dispatch_send(round) || !dispatch_recv(round)) return false;
+      if (combines(round) && (!combine_send(round) || !combine_recv(round))) return false;
+    }
+  }
+  return close();
+}
+
+bool Job::run_pipelined() {
+  for (int round = 0; round <= case_.rounds; ++round) {
+    // The same way on all ranks, another one in each round. A view is gone with the next dispatch_send.
+    const uint64_t way = reference::hash(case_.seed, 103, round) % 3;
+    const int before = round - 1;
+    const bool finish = before >= 0 && combines(before);
+    const bool more = round < case_.rounds;
+    const bool early = finish && (way == 0 || case_.view);
+    if (early && !combine_send(before)) return false;
+    if (more && !dispatch_send(round)) return false;
+    if (more && way == 2 && !dispatch_recv(round)) return false;
+    if (finish && !early && !combine_send(before)) return false;
+    if (finish && !combine_recv(before)) return false;
+    if (more && way != 2 && !dispatch_recv(round)) return false;
+  }
+  return true;
+}
+
+bool Job::close() {
+  pause();
+  return rank_.expect_ok(all_to_all_->close(), "close");
+}
+
+void Job::pause() {
+  if (case_.max_delay_us == 0) return;
+  // Mostly none: a delay matters where others run on.
+  if (random_.chance(60)) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(random_.between(0, case_.max_delay_us)));
+}
+
+RanksResult run_case(const Case& job, As as, std::chrono::seconds limit) {
+  const std::vector<reference::Batch> batches = make_batches(job);
+  return run_ranks({job.shape.num_ranks, as, limit, true}, [&](Rank& rank) { Job(rank, job, batches).run(); });
+}
+
+}  // namespace moeway::multi_rank

@@ -1,0 +1,101 @@
+// The numbers that an object gives about itself.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "multi_rank/check.h"
+#include "multi_rank/forms.h"
+
+namespace moeway::multi_rank {
+namespace {
+
+// Results that a rank sends back: one per (token, this rank), or one per row where the owner adds.
+int64_t expected_result_bytes(const Case& job, const std::vector<reference::Batch>& batches, int rank) {
+  const bool at_combine = job.shape.weights == reference::Weights::kAtCombine;
+  const bool as_given = at_combine || job.shape.layout == reference::Layout::kTokenMajor;
+  const int64_t bytes = job.shape.hidden * dtype_bytes(as_given ? job.shape.row_dtype : job.shape.output_dtype);
+  reference::Shape by_token = job.shape;
+  by_token.layout = reference::Layout::kTokenMajor;
+  int64_t results = 0;
+  for (const reference::Batch& batch : batches) {
+    const reference::Received received = expected_dispatch(by_token, batch, rank, 0);
+    int64_t rows = 0;
+    for (const int32_t count : received.num_rows) rows += count;
+    results += at_combine ? rows : static_cast<int64_t>(received.tokens.size());
+  }
+  return results * bytes;
+}
+
+void check_stats(Rank& rank, const Case& job, const std::vector<reference::Batch>& batches, const AllToAll& object) {
+  int64_t tokens = 0, routes = 0, bytes = 0, rows = 0;
+  for (const reference::Batch& batch : batches) {
+    const reference::Traffic traffic = expected_traffic(job.shape, batch[static_cast<size_t>(rank.rank())]);
+    tokens += traffic.tokens_sent;
+    routes += traffic.routes_sent;
+    bytes += traffic.dispatch_sent_bytes;
+    for (const int32_t count : expected_dispatch(job.shape, batch, rank.rank(), 1000).num_rows) rows += count;
+  }
+  const Result<AllToAllStats> stats = object.stats();
+  if (!rank.expect_ok(stats.status(), "stats")) return;
+  const AllToAllStats& got = stats.value();
+  const auto same = [&](const char* name, int64_t value, int64_t expected) {
+    rank.expect(value == expected,
+                std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(expected));
+  };
+  same("num_dispatches", got.num_dispatches, static_cast<int64_t>(batches.size()));
+  same("tokens_sent", got.tokens_sent, tokens);
+  same("routes_sent", got.routes_sent, routes);
+  same("rows_received", got.rows_received, rows);
+  same("dispatch_sent_bytes", got.dispatch_sent_bytes, bytes);
+  same("combine_sent_bytes", got.combine_sent_bytes, expected_result_bytes(job, batches, rank.rank()));
+}
+
+TEST(Stats, CountWhatWasMoved) {
+  for (const LayoutForm& layout : kLayoutForms) {
+    for (const TokenForm& form : {kTokenForms[0], kTokenForms[4]}) {
+      Case job;
+      job.shape.num_ranks = 3;
+      job.shape.num_experts = 10;
+      job.shape.topk = 4;
+      job.shape.hidden = 130;
+      layout.apply(job.shape);
+      form.apply(job.shape);
+      job.shape.output_dtype = reference::DType::kF32;
+      job.routes = reference::Routes::kMixed;
+      job.rounds = 4;
+      const auto batches = make_batches(job);
+      expect_runs(3, As::kThreads, [&](Rank& rank) {
+        Job own(rank, job, batches);
+        if (!own.create()) return;
+        check_stats(rank, job, {}, own.all_to_all());
+        for (int round = 0; round < job.rounds; ++round)
+          if (!own.dispatch(round) || !own.combine(round)) return;
+        check_stats(rank, job, batches, own.all_to_all());
+      });
+    }
+  }
+}
+
+TEST(Stats, ATokenIsSentOncePerRankHoweverManyOfItsExpertsLiveThere) {
+  Case job;
+  job.shape.num_ranks = 2;
+  job.shape.num_experts = 8;
+  job.shape.topk = 4;
+  job.rounds = 1;
+  job.batch = [shape = job.shape](int) {
+    // Four experts of one rank for every token.
+    return reference::Batch{make_input(shape, reference::Values::kExact, 1, 0, 0, {4, 5, 6, 7, 4, 5, 6, 7}),
+                            make_input(shape, reference::Values::kExact, 1, 0, 1, {0, 1, 2, 7})};
+  };
+  const auto batches = make_batches(job);
+  expect_runs(2, As::kThreads, [&](Rank& rank) {
+    Job own(rank, job, batches);
+    if (!own.create() || !own.dispatch(0) || !own.combine(0)) return;
+    const AllToAllStats stats = own.all_to_all().stats().value();
+    rank.expect(stats.tokens_sent == 2, "tokens_sent is " + std::to_string(stats.tokens_sent));
+    rank.expect(stats.routes_sent == (rank.rank() == 0 ? 8 : 4), "routes_sent");
+  });
+}
+
+}  // namespace
+}  // namespace moeway::multi_rank
