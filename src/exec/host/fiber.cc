@@ -35,23 +35,9 @@ std::byte* map_stack() {
 }  // namespace
 
 FiberPool::FiberPool(int count) : fibers_(static_cast<size_t>(count)) {
-  for (Fiber& fiber : fibers_) fiber.stack = map_stack();
-}
-
-FiberPool::~FiberPool() {
-  for (Fiber& fiber : fibers_) {
-    if (fiber.stack != nullptr) munmap(fiber.stack - kGuardBytes, kGuardBytes + kStackBytes);
-  }
-}
-
-void FiberPool::run(const std::function<void(int)>& body) {
-  body_ = &body;
-  current_ = 0;
-  num_running_ = count();
-  for (int i = 0; i < count(); ++i) {
+  for (int i = 0; i < count; ++i) {
     Fiber& fiber = fibers_[static_cast<size_t>(i)];
-    fiber.ended = false;
-    fiber.sanitizer_stack = nullptr;
+    fiber.stack = map_stack();
     getcontext(&fiber.context);
     fiber.context.uc_stack = {fiber.stack, 0, kStackBytes};
     fiber.context.uc_link = nullptr;
@@ -62,38 +48,47 @@ void FiberPool::run(const std::function<void(int)>& body) {
     fiber.sanitizer_fiber = __tsan_create_fiber(0);
 #endif
   }
+}
+
+FiberPool::~FiberPool() {
+  for (Fiber& fiber : fibers_) {
+#if defined(__SANITIZE_THREAD__)
+    if (fiber.sanitizer_fiber != nullptr) __tsan_destroy_fiber(fiber.sanitizer_fiber);
+#endif
+    if (fiber.stack != nullptr) munmap(fiber.stack - kGuardBytes, kGuardBytes + kStackBytes);
+  }
+}
+
+void FiberPool::run(const std::function<void(int)>& body) {
+  if (count() == 0) return;
+  body_ = &body;
+  current_ = 0;
+  num_running_ = count();
+  for (Fiber& fiber : fibers_) fiber.ended = false;
 #if defined(__SANITIZE_THREAD__)
   caller_.sanitizer_fiber = __tsan_get_current_fiber();
 #endif
-  if (count() > 0) switch_to(caller_, fibers_[0], false);
-#if defined(__SANITIZE_THREAD__)
-  for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.sanitizer_fiber);
-#endif
+  left_caller_ = true;
+  switch_to(caller_, fibers_[0]);
 }
 
+// A fiber runs one body after another and never returns: between runs it rests in its last switch_to.
 void FiberPool::enter(unsigned pool_high, unsigned pool_low, unsigned index) {
   auto* pool = reinterpret_cast<FiberPool*>(static_cast<uint64_t>(pool_high) << 32 | pool_low);
   Fiber& self = pool->fibers_[index];
-#if defined(__SANITIZE_ADDRESS__)
-  const void* from = nullptr;
-  size_t from_bytes = 0;
-  __sanitizer_finish_switch_fiber(nullptr, &from, &from_bytes);
-  if (index == 0) {  // Entered from the caller: run() starts the first fiber, and each fiber starts the next one.
-    pool->caller_stack_ = from;
-    pool->caller_stack_bytes_ = from_bytes;
+  pool->arrived(self);
+  for (;;) {
+    (*pool->body_)(static_cast<int>(index));
+    self.ended = true;
+    --pool->num_running_;
+    pool->switch_to(self, pool->num_running_ > 0 ? pool->next_after(static_cast<int>(index)) : pool->caller_);
   }
-#endif
-  (*pool->body_)(static_cast<int>(index));
-  self.ended = true;
-  --pool->num_running_;
-  Fiber& next = pool->num_running_ > 0 ? pool->next_after(static_cast<int>(index)) : pool->caller_;
-  pool->switch_to(self, next, true);
 }
 
 void FiberPool::hand_over() {
   Fiber& self = fibers_[static_cast<size_t>(current_)];
   Fiber& next = next_after(current_);
-  if (&next != &self) switch_to(self, next, false);
+  if (&next != &self) switch_to(self, next);
 }
 
 // Requires a fiber that has not ended; makes it the current one.
@@ -105,27 +100,31 @@ FiberPool::Fiber& FiberPool::next_after(int index) {
   return fibers_[static_cast<size_t>(index)];
 }
 
-void FiberPool::switch_to(Fiber& from, Fiber& to, bool from_ends) {
+void FiberPool::switch_to(Fiber& from, Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   const bool to_caller = &to == &caller_;
-  __sanitizer_start_switch_fiber(from_ends ? nullptr : &from.sanitizer_stack, to_caller ? caller_stack_ : to.stack,
+  __sanitizer_start_switch_fiber(&from.sanitizer_stack, to_caller ? caller_stack_ : to.stack,
                                  to_caller ? caller_stack_bytes_ : kStackBytes);
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(to.sanitizer_fiber, 0);
 #endif
-  if (from_ends) {
-    setcontext(&to.context);
-  } else {
-    swapcontext(&from.context, &to.context);
-    arrived(from);
-  }
+  swapcontext(&from.context, &to.context);
+  arrived(from);
 }
 
-void FiberPool::arrived([[maybe_unused]] Fiber& self) const {
+// The first thing that a fiber does when its turn comes.
+void FiberPool::arrived([[maybe_unused]] Fiber& self) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(self.sanitizer_stack, nullptr, nullptr);
+  const void* from = nullptr;
+  size_t from_bytes = 0;
+  __sanitizer_finish_switch_fiber(self.sanitizer_stack, &from, &from_bytes);
+  if (left_caller_) {  // Where to go back to: each run may be in another thread.
+    caller_stack_ = from;
+    caller_stack_bytes_ = from_bytes;
+  }
 #endif
+  left_caller_ = false;
 }
 
 }  // namespace moeway::exec

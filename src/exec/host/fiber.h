@@ -10,7 +10,7 @@
 
 namespace moeway::exec {
 
-// Runs `count` fibers to their end, one at a time, round robin; a fiber gives up its turn only in hand_over(). Stacks
+// Runs `count` bodies to their end, one at a time, round robin; a fiber gives up its turn only in hand_over(). Stacks
 // are taken once.
 class FiberPool {
  public:
@@ -36,8 +36,8 @@ class FiberPool {
     void* sanitizer_fiber = nullptr;  // ThreadSanitizer's.
   };
   static void enter(unsigned pool_high, unsigned pool_low, unsigned index);
-  void switch_to(Fiber& from, Fiber& to, bool from_ends);
-  void arrived(Fiber& self) const;
+  void switch_to(Fiber& from, Fiber& to);
+  void arrived(Fiber& self);
   Fiber& next_after(int index);
 
   std::vector<Fiber> fibers_;
@@ -45,6 +45,7 @@ class FiberPool {
   const void* caller_stack_ = nullptr;  // AddressSanitizer's bounds of the calling thread's stack.
   size_t caller_stack_bytes_ = 0;
   const std::function<void(int)>* body_ = nullptr;
+  bool left_caller_ = false;  // Nobody has arrived since run() left the calling thread's stack.
   int current_ = 0;
   int num_running_ = 0;
 };
