@@ -26,7 +26,7 @@ inline uint64_t printed_seed() {
 // Whether the case passed.
 inline bool expect_passes(const Case& job, As as = As::kThreads) {
   const RanksResult result = run_case(job, as);
-  EXPECT_EQ(result.failures, "") << "ranks as " << as_name(as) << ": " << describe(job);
+  EXPECT_TRUE(result.failures.empty()) << result.failures << "ranks as " << as_name(as) << ": " << describe(job);
   return result.failures.empty();
 }
 
@@ -34,7 +34,7 @@ inline bool expect_passes(const Case& job, As as = As::kThreads) {
 inline bool expect_runs(int num_ranks, As as, const std::function<void(Rank&)>& body,
                         std::chrono::seconds limit = std::chrono::seconds(120)) {
   const RanksResult result = run_ranks({num_ranks, as, limit, true}, body);
-  EXPECT_EQ(result.failures, "") << num_ranks << " ranks as " << as_name(as);
+  EXPECT_TRUE(result.failures.empty()) << result.failures << num_ranks << " ranks as " << as_name(as);
   return result.failures.empty();
 }
 

@@ -213,8 +213,9 @@ bool Job::dispatch_recv(int round) {
   return check_dispatch(round);
 }
 
-bool Job::dispatch(int round) {
-  const DispatchInput in = make_input(round);
+bool Job::dispatch(int round) { return dispatch_with(round, make_input(round)); }
+
+bool Job::dispatch_with(int round, const DispatchInput& in) {
   const DispatchOutput out = make_output(round);
   pause();
   const Result<Routing> routing = all_to_all_->dispatch(in, out);
@@ -239,14 +240,25 @@ bool Job::combine_recv(int round) {
   return check_combine(round);
 }
 
+Tensor Job::combine_weights(int round) {
+  Flight& own = flight(round);
+  own.combine_weights =
+      InputTensor(kF32, input(round).num_tokens, shape_.topk, input(round).topk_weights.data(), case_.views, random_);
+  return own.combine_weights.tensor();
+}
+
 Status Job::combine_recv_status(int round) {
   Flight& own = flight(round);
-  const int64_t tokens = input(round).num_tokens;
   own.y.poison();
+  if (shape_.weights == reference::Weights::kAtDispatch) return all_to_all_->combine_recv(own.routing, y(round));
+  return all_to_all_->combine_recv(own.routing, combine_weights(round), y(round));
+}
+
+Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights) {
+  make_rows(round);
   if (shape_.weights == reference::Weights::kAtDispatch)
-    return all_to_all_->combine_recv(own.routing, own.y.first_rows(tokens));
-  own.combine_weights = InputTensor(kF32, tokens, shape_.topk, input(round).topk_weights.data(), case_.views, random_);
-  return all_to_all_->combine_recv(own.routing, own.combine_weights.tensor(), own.y.first_rows(tokens));
+    return all_to_all_->combine(flight(round).routing, rows(round), y);
+  return all_to_all_->combine(flight(round).routing, rows(round), topk_weights, y);
 }
 
 bool Job::combine(int round) {
@@ -305,6 +317,7 @@ bool Job::close() {
 }
 
 void Job::pause() {
+  if (rank_.rank() == case_.late_rank) std::this_thread::sleep_for(std::chrono::microseconds(case_.late_us));
   if (case_.max_delay_us == 0) return;
   // Mostly none: a delay matters where others run on.
   if (random_.chance(60)) return;

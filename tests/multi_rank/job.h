@@ -41,6 +41,8 @@ struct Case {
   int num_warps = 4;
   int rounds = 2;
   int max_delay_us = 0;  // Of the seeded sleep before each step of each rank.
+  int late_rank = -1;    // This rank sleeps for late_us before every step.
+  int late_us = 0;
   int64_t timeout_ms = 20000;
   uint64_t seed = 1;
 };
@@ -77,6 +79,10 @@ class Job {
   Tensor rows(int round) { return flight(round).rows.tensor(); }
   Tensor y(int round) { return flight(round).y.first_rows(input(round).num_tokens); }
   Tensor combine_weights(int round);
+  // A dispatch of other tensors that hold the round's inputs; compared as always.
+  bool dispatch_with(int round, const DispatchInput& in);
+  // A combine into another tensor, with other weights where they come with combine; compared by the caller.
+  Status combine_into(int round, const Tensor& y, const Tensor& topk_weights = Tensor());
 
  private:
   // The tensors of one round. Two rounds can be under way.

@@ -30,10 +30,10 @@ void expect_wrong_state(Rank& rank, const Status& status, const std::string& wha
   rank.expect_error(status, MOEWAY_WRONG_STATE, parts, what);
 }
 
-// All calls that take a handle.
-void expect_handle_refused(Rank& rank, Job& own, Routing routing, const std::string& what) {
+// All calls that take a handle. `spare`: a round whose outputs are not needed any more.
+void expect_handle_refused(Rank& rank, Job& own, Routing routing, int spare, const std::string& what) {
   AllToAll& object = own.all_to_all();
-  const DispatchOutput out = own.make_output(0);
+  const DispatchOutput out = own.make_output(spare);
   Tensor view;
   expect_wrong_state(rank, object.dispatch_recv(routing, out), "dispatch_recv, " + what, {"rout"});
   expect_wrong_state(rank, object.combine_send(routing, own.rows(0)), "combine_send, " + what, {"rout"});
@@ -44,7 +44,7 @@ void expect_handle_refused(Rank& rank, Job& own, Routing routing, const std::str
 
 TEST(Phases, NothingCanBeReceivedBeforeADispatch) {
   run(phases_case(), [](Rank& rank, Job& own) {
-    expect_handle_refused(rank, own, Routing{}, "no dispatch yet");
+    expect_handle_refused(rank, own, Routing{}, 0, "no dispatch yet");
     if (own.dispatch(0)) own.combine(0);
   });
 }
@@ -85,8 +85,8 @@ TEST(Phases, AHandleIsGoodUntilTheSecondNextDispatch) {
     if (!own.dispatch(1) || !own.combine(0) || !own.combine(1)) return;
     expect_wrong_state(rank, own.all_to_all().combine(first, own.rows(0), own.y(0)), "used");
     if (!own.dispatch(2) || !own.dispatch(3)) return;
-    expect_handle_refused(rank, own, first, "two dispatches ago");
-    if (own.combine(2)) own.combine(3);
+    expect_handle_refused(rank, own, first, 2, "two dispatches ago");
+    if (own.combine(3) && own.dispatch(4)) own.combine(4);
   });
 }
 
@@ -96,13 +96,13 @@ TEST(Phases, HandlesOfOtherObjectsAndMadeUpOnesAreRefused) {
   run(job, [&](Rank& rank, Job& own) {
     Job other(rank, job, batches);
     if (!other.create() || !other.dispatch(0) || !own.dispatch(0)) return;
-    expect_handle_refused(rank, own, other.routing(0), "of another object");
+    expect_handle_refused(rank, own, other.routing(0), 1, "of another object");
     Routing future = own.routing(0);
     ++future.dispatch;
-    expect_handle_refused(rank, own, future, "of a round to come");
+    expect_handle_refused(rank, own, future, 1, "of a round to come");
     Routing nowhere = own.routing(0);
     nowhere.object = ~uint64_t{0};
-    expect_handle_refused(rank, own, nowhere, "of no object");
+    expect_handle_refused(rank, own, nowhere, 1, "of no object");
     if (own.combine(0)) other.combine(0);
   });
 }
