@@ -11,6 +11,7 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
   static Deadline after(std::chrono::milliseconds timeout) { return Deadline(Clock::now() + timeout); }
 
   bool passed() const { return Clock::now() >= at_; }

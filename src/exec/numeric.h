@@ -2,6 +2,8 @@
 // so the bits are the same everywhere.
 #pragma once
 
+#include <math.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -28,7 +30,7 @@ MOEWAY_FN float float_from_bits(uint32_t bits) {
 }
 
 // One rounding. Sums are defined with it, so that they do not depend on what a compiler contracts.
-MOEWAY_FN float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+MOEWAY_FN float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 
 MOEWAY_FN float to_float(float value) { return value; }
 

@@ -4,12 +4,10 @@
 #include "exec/host/grid.h"
 #include "kernels/direct/combine_args.h"
 #include "kernels/direct/dispatch_args.h"
+#include "launch/half.h"
 #include "peers/load_store.h"
 
 namespace moeway::launch {
-
-// Which half of an operation a launch does.
-enum class Half { kSend, kRecv, kBoth };
 
 // Element types of combine's rows and sums.
 enum class Element { kBf16, kF16, kF32 };

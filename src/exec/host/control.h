@@ -63,11 +63,8 @@ class SlowWait {
     if (control_.failed()) return false;
     if (++tries_ % kTriesPerCheck != 0) return true;
     FailureKind kind = FailureKind::kNone;
-    if (!deadline_) {
-      deadline_ = Deadline::after(control_.timeout());
-    } else if (deadline_->passed()) {
-      kind = FailureKind::kDeadline;
-    }
+    if (tries_ == kTriesPerCheck) deadline_ = Deadline::after(control_.timeout());
+    if (deadline_.passed()) kind = FailureKind::kDeadline;
     const PeerWord word = control_.watch().word(site.peer);
     if (word == PeerWord::kFailed) kind = FailureKind::kPeerFailed;
     if (word == PeerWord::kClosed) kind = FailureKind::kPeerClosed;
@@ -89,7 +86,7 @@ class SlowWait {
   static constexpr uint32_t kTriesPerLifeCheck = 64;
   LaunchControl& control_;
   uint32_t tries_ = 0;
-  std::optional<Deadline> deadline_;
+  Deadline deadline_ = Deadline::never();  // Set at the first check: reading the clock costs more than most waits.
 };
 
 }  // namespace moeway::exec

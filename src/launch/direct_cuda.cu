@@ -1,0 +1,85 @@
+// The direct protocol's kernels for CUDA devices: where a kernel meets the CUDA form of the execution contract, and nothing else.
+#include <type_traits>
+
+#include "exec/cuda/team.h"
+#include "kernels/direct/combine_recv.h"
+#include "kernels/direct/dispatch_recv.h"
+#include "launch/direct_cuda.h"
+
+namespace moeway::launch {
+
+// A token's row is a few kilobytes: 256 threads move it in one or two accesses each.
+constexpr int kTeamThreads = 256;
+constexpr int kTeamsPerBlock = 2;
+constexpr int kBlockThreads = kTeamThreads * kTeamsPerBlock;
+using Team = exec::CudaTeam<kTeamThreads>;
+
+extern __shared__ __align__(16) std::byte shared_memory[];
+
+template <Half kHalf>
+__global__ void __launch_bounds__(kBlockThreads)
+    dispatch_kernel(const __grid_constant__ kernels::direct::DispatchArgs args,
+                    const __grid_constant__ peers::LoadStorePeers peers,
+                    const __grid_constant__ exec::CudaControl control, size_t scratch_bytes) {
+  const Team team(shared_memory, scratch_bytes, control);
+  if constexpr (kHalf == Half::kSend) kernels::direct::dispatch_send(team, args, peers);
+  if constexpr (kHalf == Half::kRecv) kernels::direct::dispatch_recv(team, args, peers);
+  if constexpr (kHalf == Half::kBoth) kernels::direct::dispatch(team, args, peers);
+}
+
+template <Half kHalf, class Config>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_kernel(const __grid_constant__ kernels::direct::CombineArgs args,
+                   const __grid_constant__ peers::LoadStorePeers peers,
+                   const __grid_constant__ exec::CudaControl control) {
+  const Team team(shared_memory, 0, control);
+  if constexpr (kHalf == Half::kSend) kernels::direct::combine_send<Config>(team, args, peers);
+  if constexpr (kHalf == Half::kRecv) kernels::direct::combine_recv<Config>(team, args, peers);
+  if constexpr (kHalf == Half::kBoth) kernels::direct::combine<Config>(team, args, peers);
+}
+
+namespace {
+
+// Each half has its own kernel: a launch holds no more registers than its half needs.
+template <class Launch>
+void with_half(Half half, Launch launch) {
+  switch (half) {
+    case Half::kSend:
+      return launch(std::integral_constant<Half, Half::kSend>{});
+    case Half::kRecv:
+      return launch(std::integral_constant<Half, Half::kRecv>{});
+    case Half::kBoth:
+      return launch(std::integral_constant<Half, Half::kBoth>{});
+  }
+}
+
+template <class Config>
+void combine_typed(const CudaGrid& grid, const exec::CudaControl& control, Half half,
+                   const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  const size_t shared_bytes = Team::shared_bytes(0) * static_cast<size_t>(kTeamsPerBlock);
+  with_half(half, [&](auto which) {
+    combine_kernel<decltype(which)::value, Config>
+        <<<grid.num_blocks, kBlockThreads, shared_bytes, grid.stream>>>(args, peers, control);
+  });
+}
+
+}  // namespace
+
+cudaError_t dispatch(const CudaGrid& grid, const exec::CudaControl& control, Half half,
+                     const kernels::direct::DispatchArgs& args, const peers::LoadStorePeers& peers) {
+  const auto scratch_bytes = static_cast<size_t>(kernels::direct::dispatch_scratch_bytes(args.round.shape().experts));
+  const size_t shared_bytes = Team::shared_bytes(scratch_bytes) * static_cast<size_t>(kTeamsPerBlock);
+  with_half(half, [&](auto which) {
+    dispatch_kernel<decltype(which)::value>
+        <<<grid.num_blocks, kBlockThreads, shared_bytes, grid.stream>>>(args, peers, control, scratch_bytes);
+  });
+  return cudaGetLastError();
+}
+
+cudaError_t combine_bf16(const CudaGrid& grid, const exec::CudaControl& control, Half half,
+                         const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  combine_typed<kernels::direct::CombineConfig<exec::Bf16, exec::Bf16>>(grid, control, half, args, peers);
+  return cudaGetLastError();
+}
+
+}  // namespace moeway::launch
