@@ -1,0 +1,211 @@
+// The execution contract in its host forms: what each operation promises.
+#include "exec/host/grid.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace moeway::exec {
+namespace {
+
+class Nobody final : public PeerWatch {
+ public:
+  PeerWord word(int) const override { return word_; }
+  bool lost(int) const override { return lost_; }
+  PeerWord word_ = PeerWord::kRunning;
+  bool lost_ = false;
+};
+
+struct Form {
+  HostForm form;
+  int num_teams;
+  const char* name;
+};
+
+class HostGridTest : public testing::TestWithParam<Form> {
+ protected:
+  std::unique_ptr<HostGrid> make(size_t scratch_bytes = 0, uint64_t perturb_seed = 0) {
+    return HostGrid::make({GetParam().form, GetParam().num_teams, scratch_bytes, perturb_seed});
+  }
+  LaunchControl control(std::chrono::milliseconds timeout = std::chrono::seconds(20)) { return {timeout, nobody_}; }
+  Nobody nobody_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Forms, HostGridTest,
+                         testing::Values(Form{HostForm::kFibers, 1, "Fiber"}, Form{HostForm::kFibers, 7, "Fibers"},
+                                         Form{HostForm::kThreads, 1, "Thread"}, Form{HostForm::kThreads, 4, "Threads"},
+                                         Form{HostForm::kLanes, 3, "Lanes"}),
+                         [](const auto& form) { return form.param.name; });
+
+TEST_P(HostGridTest, EveryTeamRunsOncePerLaunch) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  std::vector<std::atomic<int>> runs(static_cast<size_t>(GetParam().num_teams));
+  for (int i = 0; i < 3; ++i) {
+    grid->launch([&](const HostTeam& team) { team.once([&] { runs[static_cast<size_t>(team.id())].fetch_add(1); }); },
+                 launch);
+  }
+  for (const auto& count : runs) EXPECT_EQ(count.load(), 3);
+}
+
+TEST_P(HostGridTest, LanesCoverEveryIndexOnceAndSumAddsThemUp) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  std::vector<std::vector<int>> hits(static_cast<size_t>(GetParam().num_teams), std::vector<int>(101));
+  std::atomic<int> wrong_sums{0};
+  grid->launch(
+      [&](const HostTeam& team) {
+        team.lanes(101, [&](int64_t i) { ++hits[static_cast<size_t>(team.id())][static_cast<size_t>(i)]; });
+        const int64_t sum = team.sum(101, [](int64_t i) { return i; });
+        if (sum != 5050) wrong_sums.fetch_add(1);
+      },
+      launch);
+  for (const auto& team : hits) EXPECT_EQ(team, std::vector<int>(101, 1));
+  EXPECT_EQ(wrong_sums.load(), 0);
+}
+
+// once() must find what all lanes wrote before, and give its result to all of them.
+TEST_P(HostGridTest, OnceSeesWhatAllLanesWroteAndAllSeeItsResult) {
+  const auto grid = make(64 * sizeof(int64_t));
+  LaunchControl launch = control();
+  std::atomic<int> wrong{0};
+  grid->launch(
+      [&](const HostTeam& team) {
+        auto* values = reinterpret_cast<int64_t*>(team.scratch());
+        for (int64_t round = 1; round <= 5; ++round) {
+          team.lanes(64, [&](int64_t i) { values[i] = i * round; });
+          const int64_t sum = team.once([&] { return std::accumulate(values, values + 64, int64_t{0}); });
+          if (sum != 2016 * round) wrong.fetch_add(1);
+        }
+      },
+      launch);
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST_P(HostGridTest, CopyMovesExactlyItsBytesAtAnyAlignment) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  std::vector<uint8_t> from(300);
+  std::iota(from.begin(), from.end(), uint8_t{1});
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{17}, size_t{255}}) {
+    std::vector<std::vector<uint8_t>> to(static_cast<size_t>(GetParam().num_teams), std::vector<uint8_t>(300, 0xee));
+    grid->launch(
+        [&](const HostTeam& team) {
+          team.copy(to[static_cast<size_t>(team.id())].data() + 3, from.data() + 1, static_cast<int64_t>(bytes));
+        },
+        launch);
+    for (const auto& got : to) {
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(got[i], i >= 3 && i < 3 + bytes ? from[i - 2] : 0xee) << bytes << " at " << i;
+      }
+    }
+  }
+}
+
+// The reason why all teams must be resident: teams may wait for each other in any order.
+TEST_P(HostGridTest, ATeamMayWaitForEveryOther) {
+  const auto grid = make(0, 5);
+  LaunchControl launch = control();
+  const int n = GetParam().num_teams;
+  std::vector<uint64_t> signals(static_cast<size_t>(n));
+  std::atomic<int> failed{0};
+  grid->launch(
+      [&](const HostTeam& team) {
+        team.once([&] { store_release<Scope::kSystem>(&signals[static_cast<size_t>(team.id())], uint64_t{1}); });
+        for (int other = n - 1; other >= 0; --other) {
+          const auto* signal = &signals[static_cast<size_t>(other)];
+          if (!team.wait({Awaited::kCounts, 0, 0}, 1, [&] { return load_acquire<Scope::kSystem>(signal); }))
+            failed.fetch_add(1);
+        }
+      },
+      launch);
+  EXPECT_EQ(failed.load(), 0);
+  EXPECT_FALSE(launch.failure().has_value());
+}
+
+TEST_P(HostGridTest, OneTeamsFailureEndsAllWaitsAndTheFirstIsKept) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  uint64_t never = 0;
+  grid->launch(
+      [&](const HostTeam& team) {
+        if (team.id() == 0) return team.fail({FailureKind::kCorrupt, {Awaited::kHeader, 3, 9}, 1, 2});
+        EXPECT_FALSE(team.wait({Awaited::kCounts, 1, 0}, 1, [&] { return load_acquire<Scope::kSystem>(&never); }));
+      },
+      launch);
+  ASSERT_TRUE(launch.failure().has_value());
+  EXPECT_EQ(launch.failure()->kind, FailureKind::kCorrupt);
+  EXPECT_EQ(launch.failure()->site.peer, 3);
+}
+
+TEST_P(HostGridTest, AWaitEndsAtItsDeadline) {
+  const auto grid = make();
+  LaunchControl launch = control(std::chrono::milliseconds(30));
+  uint64_t never = 0;
+  const auto start = std::chrono::steady_clock::now();
+  grid->launch(
+      [&](const HostTeam& team) {
+        EXPECT_FALSE(team.wait({Awaited::kResult, 2, 7}, 4, [&] { return load_acquire<Scope::kSystem>(&never); }));
+      },
+      launch);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(30));
+  ASSERT_TRUE(launch.failure().has_value());
+  EXPECT_EQ(launch.failure()->kind, FailureKind::kDeadline);
+  EXPECT_EQ(launch.failure()->expected, 4u);
+}
+
+TEST_P(HostGridTest, APeerThatIsGoneEndsAWaitEarly) {
+  const std::pair<PeerWord, FailureKind> words[] = {{PeerWord::kClosed, FailureKind::kPeerClosed},
+                                                    {PeerWord::kFailed, FailureKind::kPeerFailed},
+                                                    {PeerWord::kRunning, FailureKind::kPeerLost}};
+  for (const auto& [word, kind] : words) {
+    const auto grid = make();
+    nobody_.word_ = word;
+    nobody_.lost_ = true;
+    LaunchControl launch = control();
+    uint64_t never = 0;
+    grid->launch(
+        [&](const HostTeam& team) {
+          EXPECT_FALSE(team.wait({Awaited::kCounts, 1, 0}, 1, [&] { return load_acquire<Scope::kSystem>(&never); }));
+        },
+        launch);
+    ASSERT_TRUE(launch.failure().has_value());
+    EXPECT_EQ(launch.failure()->kind, kind);
+  }
+}
+
+// What a peer sent before it left counts: the wait looks once more before it gives the peer up.
+TEST_P(HostGridTest, TheLastSignalOfAPeerThatIsGoneIsSeen) {
+  const auto grid = make();
+  nobody_.word_ = PeerWord::kClosed;
+  LaunchControl launch = control();
+  std::vector<int> reads(static_cast<size_t>(GetParam().num_teams));
+  grid->launch(
+      [&](const HostTeam& team) {
+        // Reads before the look at the peer are too early; the one after it finds the signal.
+        EXPECT_TRUE(team.wait({Awaited::kCounts, 1, 0}, 1, [&] {
+          return ++reads[static_cast<size_t>(team.id())] > 16 ? uint64_t{1} : uint64_t{0};
+        }));
+      },
+      launch);
+  EXPECT_FALSE(launch.failure().has_value());
+}
+
+TEST_P(HostGridTest, LaunchesMayComeFromDifferentThreads) {
+  const auto grid = make();
+  for (int i = 0; i < 4; ++i) {
+    std::thread([&] {
+      LaunchControl launch = control();
+      std::atomic<int> runs{0};
+      grid->launch([&](const HostTeam& team) { team.once([&] { runs.fetch_add(1); }); }, launch);
+      EXPECT_EQ(runs.load(), GetParam().num_teams);
+    }).join();
+  }
+}
+
+}  // namespace
+}  // namespace moeway::exec

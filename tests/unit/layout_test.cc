@@ -1,0 +1,138 @@
+// Where things lie: every region of the heap and of the workspace, byte by byte, belongs to one thing alone.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "layout/experts.h"
+#include "layout/heap_layout.h"
+#include "layout/workspace_layout.h"
+
+namespace moeway::layout {
+namespace {
+
+TEST(Experts, TheFirstRanksOwnOneMoreAndAllAreOwnedOnce) {
+  for (int32_t ranks = 1; ranks <= 17; ++ranks) {
+    for (int32_t num = 1; num <= 70; ++num) {
+      const Experts experts{num, ranks};
+      int32_t next = 0;
+      for (int32_t r = 0; r < ranks; ++r) {
+        ASSERT_EQ(experts.first(r), next);
+        ASSERT_EQ(experts.count(r), num / ranks + (r < num % ranks ? 1 : 0));
+        ASSERT_LE(experts.count(r), experts.max_local());
+        for (int32_t e = next; e < next + experts.count(r); ++e)
+          ASSERT_EQ(experts.owner(e), r) << num << " on " << ranks;
+        next += experts.count(r);
+      }
+      ASSERT_EQ(next, num);
+    }
+  }
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const int32_t ranks : {1, 2, 3, 5}) {
+    for (const int32_t topk : {1, 2, 7}) {
+      for (const int64_t row_bytes : {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{130}}) {
+        for (const Results results : {Results::kReduced, Results::kPerRoute, Results::kPerRank}) {
+          Shape shape{};
+          shape.experts = {9, ranks};
+          shape.topk = topk;
+          shape.max_tokens = 5;
+          shape.row_bytes = row_bytes;
+          shape.scales_bytes = row_bytes == 130 ? 8 : 0;
+          shape.result_bytes = 2 * row_bytes;
+          shape.results = results;
+          all.push_back(shape);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Marks bytes as used; a byte used twice, or outside, fails.
+class Map {
+ public:
+  explicit Map(int64_t bytes) : used_(static_cast<size_t>(bytes)) {}
+  void take(int64_t begin, int64_t bytes, int64_t alignment) {
+    ASSERT_EQ(begin % alignment, 0);
+    ASSERT_LE(begin + bytes, static_cast<int64_t>(used_.size()));
+    for (int64_t i = begin; i < begin + bytes; ++i) {
+      ASSERT_FALSE(used_[static_cast<size_t>(i)]) << "byte " << i << " twice";
+      used_[static_cast<size_t>(i)] = true;
+    }
+  }
+  int64_t num_used() const {
+    int64_t n = 0;
+    for (const bool used : used_) n += used;
+    return n;
+  }
+
+ private:
+  std::vector<bool> used_;
+};
+
+TEST(HeapLayout, RegionsDoNotOverlapAndFillTheHeap) {
+  for (const Shape& shape : shapes()) {
+    const HeapLayout layout{shape};
+    Map map(layout.bytes());
+    for (int32_t src = 0; src < shape.num_ranks(); ++src) map.take(layout.peer_word(src), 8, 8);
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      for (int32_t src = 0; src < shape.num_ranks(); ++src) {
+        map.take(layout.counts(epoch, src), static_cast<int64_t>(sizeof(CountsHead)) + 4 * shape.experts.max_local(),
+                 16);
+        for (int64_t i = 0; i < shape.max_tokens; ++i) {
+          map.take(layout.header(epoch, src, i), layout.header_bytes(), 16);
+          map.take(layout.payload(epoch, src, i), shape.row_bytes, 16);
+          if (shape.scales_bytes > 0)
+            map.take(layout.payload(epoch, src, i) + layout.scales_offset(), shape.scales_bytes, 16);
+        }
+      }
+      for (int64_t token = 0; token < shape.max_tokens; ++token) {
+        for (int32_t q = 0; q < shape.results_per_token(); ++q) {
+          map.take(layout.result_signal(epoch, token, q), 8, 8);
+          map.take(layout.result(epoch, token, q), shape.result_bytes, 16);
+        }
+      }
+    }
+    // What is left is padding: to 16 bytes behind rows, to lines between regions.
+    const int64_t num_units =
+        kEpochs * (3 * shape.num_ranks() * shape.max_tokens + shape.max_tokens * shape.results_per_token());
+    EXPECT_LE(layout.bytes() - map.num_used(), 16 * num_units + kLine * (6 + 5 * kEpochs * shape.num_ranks()));
+  }
+}
+
+TEST(WorkspaceLayout, RegionsDoNotOverlap) {
+  for (const Shape& shape : shapes()) {
+    const WorkspaceLayout layout{shape};
+    Map map(layout.bytes());
+    for (int team = 0; team < kMaxTeams; ++team) map.take(layout.epoch(team), 8, 8);
+    map.take(layout.counters(), sizeof(Counters), 8);
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      map.take(layout.num_tokens(epoch), 4, 4);
+      for (int64_t token = 0; token < shape.max_tokens; ++token)
+        map.take(layout.topk_idx(epoch, token), 4 * shape.topk, 4);
+      for (int32_t src = 0; src < shape.num_ranks(); ++src) {
+        map.take(layout.num_received(epoch, src), 4, 4);
+        for (int64_t i = 0; i < shape.max_tokens; ++i)
+          map.take(layout.received(epoch, src, i), layout.received_bytes(), 8);
+      }
+    }
+  }
+}
+
+TEST(HeapLayout, AResultSlotPerRankOrPerRouteButNotMore) {
+  Shape shape{};
+  shape.experts = {64, 16};
+  shape.topk = 8;
+  shape.results = Results::kReduced;
+  EXPECT_EQ(shape.results_per_token(), 8);  // 16 ranks, but a token has at most 8 destinations.
+  shape.experts.num_ranks = 4;
+  EXPECT_EQ(shape.results_per_token(), 4);
+  shape.results = Results::kPerRoute;
+  EXPECT_EQ(shape.results_per_token(), 8);
+}
+
+}  // namespace
+}  // namespace moeway::layout
