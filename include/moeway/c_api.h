@@ -22,6 +22,13 @@
 #define MOEWAY_API __attribute__((visibility("default")))
 #endif
 
+// In C++ an enumeration holds any int, so that a wrong value from a caller can be looked at and refused; in C it does anyway.
+#ifdef __cplusplus
+#define MOEWAY_ENUM_TYPE : int
+#else
+#define MOEWAY_ENUM_TYPE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -29,7 +36,7 @@ extern "C" {
 // ---- Status
 // ---------------------------------------------------------------------------------------------------------------------
 
-typedef enum moeway_status {
+typedef enum moeway_status MOEWAY_ENUM_TYPE {
   MOEWAY_OK = 0,
   MOEWAY_INVALID_ARGUMENT = 1,   // A caller's mistake in an argument. Nothing was sent; a correct call may follow.
   MOEWAY_WRONG_STATE = 2,        // Call out of order, closed object, or a routing handle that is no longer valid.
@@ -53,7 +60,7 @@ MOEWAY_API const char* moeway_version(void);
 // ---- Tensors
 // --------------------------------------------------------------------------------------------------------------------
 
-typedef enum moeway_dtype {
+typedef enum moeway_dtype MOEWAY_ENUM_TYPE {
   MOEWAY_BF16 = 0,
   MOEWAY_F16 = 1,
   MOEWAY_F32 = 2,
@@ -64,7 +71,7 @@ typedef enum moeway_dtype {
   MOEWAY_I64 = 7
 } moeway_dtype;
 
-typedef enum moeway_device_type { MOEWAY_CPU = 0, MOEWAY_CUDA = 1 } moeway_device_type;
+typedef enum moeway_device_type MOEWAY_ENUM_TYPE { MOEWAY_CPU = 0, MOEWAY_CUDA = 1 } moeway_device_type;
 
 // A view of the caller's memory. Element (i, j, k) lies at data + (i * strides[0] + j * strides[1] + k * strides[2])
 // elements. Strides of dimensions with fewer than two elements do not matter. `data` may be null where the tensor has
@@ -159,7 +166,7 @@ MOEWAY_API void moeway_communicator_destroy(moeway_communicator* communicator);
 // ---- AllToAll: dispatch and combine of one shape
 // ------------------------------------------------------------------------------------
 
-typedef enum moeway_layout {
+typedef enum moeway_layout MOEWAY_ENUM_TYPE {
   MOEWAY_EXPERT_PADDED = 0,  // x [L, capacity, H]: for masked grouped GEMM.
   MOEWAY_EXPERT_PACKED =
       1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: for contiguous grouped GEMM.
@@ -167,21 +174,21 @@ typedef enum moeway_layout {
       2  // x [W * M, H]: the token t of rank r in row r * M + t: for fused MoE kernels that gather themselves.
 } moeway_layout;
 
-typedef enum moeway_scales {
+typedef enum moeway_scales MOEWAY_ENUM_TYPE {
   MOEWAY_SCALES_NONE = 0,
   MOEWAY_SCALES_F32 = 1,    // One float32 per block of 128 elements.
   MOEWAY_SCALES_UE8M0 = 2,  // One UE8M0 byte per block of 128 elements.
   MOEWAY_SCALES_BYTES = 3   // `scale_bytes` opaque bytes a token.
 } moeway_scales;
 
-typedef enum moeway_weights {
+typedef enum moeway_weights MOEWAY_ENUM_TYPE {
   MOEWAY_WEIGHTS_AT_DISPATCH =
       0,  // Weights travel with the tokens; a rank sends one weighted sum of its experts' rows back per token.
   MOEWAY_WEIGHTS_AT_COMBINE =
       1  // Rows come back one by one; the token's owner weighs and adds them. Not for token_major.
 } moeway_weights;
 
-typedef enum moeway_execution {
+typedef enum moeway_execution MOEWAY_ENUM_TYPE {
   MOEWAY_FIBERS = 0,   // A fiber per warp, all in the calling thread: fastest on CPUs.
   MOEWAY_THREADS = 1,  // An operating-system thread per warp: what ThreadSanitizer can see through.
   MOEWAY_LANES = 2     // 32 fibers per warp: slow; runs lane code as a GPU would, for tests.
@@ -204,8 +211,8 @@ typedef struct moeway_all_to_all_config {
   int64_t alignment;          // Rows, expert_packed only: each expert's first row is a multiple of it. Default 1.
   moeway_weights weights;     // Default at dispatch.
   int32_t distinct_experts;   // 1: the caller promises that no token names an expert twice. Then an expert can get at
-                             // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
-                             // promise is an error of dispatch. Default 0: the same expert twice is two rows.
+                              // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
+                              // promise is an error of dispatch. Default 0: the same expert twice is two rows.
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
   int32_t
