@@ -31,9 +31,14 @@ add_library(moeway::moeway ALIAS moeway)
 target_include_directories(moeway PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(moeway PUBLIC cxx_std_20)
-target_link_libraries(moeway PRIVATE Threads::Threads $<BUILD_INTERFACE:moeway_flags>)
+target_link_libraries(moeway PRIVATE Threads::Threads $<BUILD_INTERFACE:moeway_flags> $<BUILD_INTERFACE:moeway_fmt>)
 set_target_properties(moeway PROPERTIES
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
+if(BUILD_SHARED_LIBS)
+  target_link_options(moeway PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map
+    $<$<STREQUAL:${MOEWAY_SANITIZE},>:LINKER:--no-undefined>)
+endif()
 
 add_library(moeway_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:moeway_objects>)
 target_include_directories(moeway_internal PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
