@@ -68,34 +68,40 @@ class StarCenter final : public CountedCollective {
 
   // Reads everybody's bytes. Also listens to those who have delivered theirs: they may fail or end meanwhile.
   Status collect(Deadline deadline) {
-    int num_missing = size() - 1;
     std::vector<pollfd> entries(streams_.size(), pollfd{-1, POLLIN, 0});
     for (int r = 1; r < size(); ++r) entries[static_cast<size_t>(r)].fd = stream(r);
-    while (num_missing > 0) {
+    while (!all_arrived()) {
       const bool late = deadline.passed();
       const int ready = poll(entries.data(), entries.size(), late ? 0 : poll_timeout(deadline));
       if (ready <= 0 && late) return missing();
       for (int r = 1; r < size(); ++r) {
         if (ready <= 0 || entries[static_cast<size_t>(r)].revents == 0) continue;
-        switch (peer(r).reader.step(stream(r))) {
-          case FrameReader::Outcome::kBlocked:
-            break;
-          case FrameReader::Outcome::kComplete:
-            peer(r).arrived = true;
-            --num_missing;
-            // Rank 0 alone can say who is missing, so it does so before the first of those who wait gives up.
-            deadline = sooner(deadline, deadline_from(peer(r).reader.header().left_ms));
-            peer(r).reader.expect_nothing(call());
-            break;
-          case FrameReader::Outcome::kClosed:
-            peer(r).lost = true;
-            return error(MOEWAY_PEER_LOST, "rank {} has closed its connection, the others are in an all-gather", r);
-          case FrameReader::Outcome::kFailed:
-            return failed(r);
-        }
+        if (Status status = hear(r, &deadline); !status.ok()) return status;
       }
     }
     return {};
+  }
+
+  // Reads what rank r has sent. A failure may be right behind its bytes.
+  Status hear(int r, Deadline* deadline) {
+    for (;;) {
+      switch (peer(r).reader.step(stream(r))) {
+        case FrameReader::Outcome::kBlocked:
+          return {};
+        case FrameReader::Outcome::kComplete:
+          peer(r).arrived = true;
+          // Rank 0 alone can say who is missing, so it does so before the first of those who wait gives up.
+          *deadline = sooner(*deadline, deadline_from(peer(r).reader.header().left_ms));
+          peer(r).reader.expect_nothing(call());
+          break;
+        case FrameReader::Outcome::kClosed:
+          peer(r).lost = true;
+          return error(MOEWAY_PEER_LOST, "rank {} has closed its connection, the others are in all-gather {}", r,
+                       call());
+        case FrameReader::Outcome::kFailed:
+          return failed(r);
+      }
+    }
   }
 
   Status failed(int r) {
@@ -141,10 +147,11 @@ class StarCenter final : public CountedCollective {
       if (num_open == 0) break;
       if (poll(entries.data(), entries.size(), poll_timeout(deadline)) <= 0 && deadline.passed()) break;
     }
-    return delivered(lost);
+    std::sort(lost.begin(), lost.end());
+    return delivered(lost, deadline);
   }
 
-  Status delivered(std::vector<int> lost) {
+  Status delivered(const std::vector<int>& lost, Deadline deadline) {
     std::vector<int> slow;
     for (int r = 1; r < size(); ++r) {
       if (peer(r).lost || peer(r).outgoing.done()) continue;
@@ -153,14 +160,20 @@ class StarCenter final : public CountedCollective {
       peer(r).lost = true;
       slow.push_back(r);
     }
-    if (lost.empty() && slow.empty()) return {};
-    std::sort(lost.begin(), lost.end());
-    Status why = lost.empty()
-                     ? error(MOEWAY_DEADLINE_EXCEEDED, "{} did not take the result of all-gather {} in time",
-                             rank_list(slow), call())
-                     : error(MOEWAY_PEER_LOST, "{} closed the connection in all-gather {}", rank_list(lost), call());
-    leave(why);
+    Status why;
+    // Rank 0 may be late, and then finds what they said before they left.
+    for (const int r : lost) why = why.ok() ? hear(r, &deadline) : why;
+    if (why.ok() && !lost.empty()) why = error(MOEWAY_PEER_LOST, "{} closed the connection", rank_list(lost));
+    if (why.ok() && !slow.empty()) {
+      why = error(MOEWAY_DEADLINE_EXCEEDED, "{} did not take the result of all-gather {} in time", rank_list(slow),
+                  call());
+    }
+    if (!why.ok()) leave(why);
     return why;
+  }
+
+  bool all_arrived() const {
+    return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& other) { return other.arrived; });
   }
 
   std::vector<Descriptor> streams_;

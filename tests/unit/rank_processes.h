@@ -37,7 +37,7 @@ class RankProcesses {
     }
   }
 
-  void kill_rank(int rank) { kill(children_[static_cast<size_t>(rank)].pid, SIGKILL); }
+  void send(int rank, int signal) { kill(children_[static_cast<size_t>(rank)].pid, signal); }
 
   // Every child's outcome; "killed by signal 9" or "exit code 3" where it gave none, "still running" at the limit.
   std::vector<std::string> outcomes(std::chrono::milliseconds limit) {
