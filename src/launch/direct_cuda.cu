@@ -20,7 +20,7 @@ template <Half kHalf>
 __global__ void __launch_bounds__(kBlockThreads)
     dispatch_kernel(const __grid_constant__ kernels::direct::DispatchArgs args,
                     const __grid_constant__ peers::LoadStorePeers peers,
-                    const __grid_constant__ exec::CudaControl control, size_t scratch_bytes) {
+                    const __grid_constant__ exec::DeviceControl control, size_t scratch_bytes) {
   const Team team(shared_memory, scratch_bytes, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::dispatch_send(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::dispatch_recv(team, args, peers);
@@ -31,7 +31,7 @@ template <Half kHalf, class Config>
 __global__ void __launch_bounds__(kBlockThreads)
     combine_kernel(const __grid_constant__ kernels::direct::CombineArgs args,
                    const __grid_constant__ peers::LoadStorePeers peers,
-                   const __grid_constant__ exec::CudaControl control) {
+                   const __grid_constant__ exec::DeviceControl control) {
   const Team team(shared_memory, 0, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::combine_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::combine_recv<Config>(team, args, peers);
@@ -54,30 +54,32 @@ void with_half(Half half, Launch launch) {
 }
 
 template <class Config>
-void combine_typed(const CudaGrid& grid, const exec::CudaControl& control, Half half,
+void combine_typed(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
                    const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
   const size_t shared_bytes = Team::shared_bytes(0) * static_cast<size_t>(kTeamsPerBlock);
   with_half(half, [&](auto which) {
     combine_kernel<decltype(which)::value, Config>
-        <<<grid.num_blocks, kBlockThreads, shared_bytes, grid.stream>>>(args, peers, control);
+        <<<grid.num_blocks, kBlockThreads, shared_bytes, static_cast<cudaStream_t>(grid.stream)>>>(args, peers,
+                                                                                                   control);
   });
 }
 
 }  // namespace
 
-cudaError_t dispatch(const CudaGrid& grid, const exec::CudaControl& control, Half half,
-                     const kernels::direct::DispatchArgs& args, const peers::LoadStorePeers& peers) {
+int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
+             const kernels::direct::DispatchArgs& args, const peers::LoadStorePeers& peers) {
   const auto scratch_bytes = static_cast<size_t>(kernels::direct::dispatch_scratch_bytes(args.round.shape().experts));
   const size_t shared_bytes = Team::shared_bytes(scratch_bytes) * static_cast<size_t>(kTeamsPerBlock);
   with_half(half, [&](auto which) {
     dispatch_kernel<decltype(which)::value>
-        <<<grid.num_blocks, kBlockThreads, shared_bytes, grid.stream>>>(args, peers, control, scratch_bytes);
+        <<<grid.num_blocks, kBlockThreads, shared_bytes, static_cast<cudaStream_t>(grid.stream)>>>(args, peers, control,
+                                                                                                   scratch_bytes);
   });
   return cudaGetLastError();
 }
 
-cudaError_t combine_bf16(const CudaGrid& grid, const exec::CudaControl& control, Half half,
-                         const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+int combine_bf16(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
+                 const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
   combine_typed<kernels::direct::CombineConfig<exec::Bf16, exec::Bf16>>(grid, control, half, args, peers);
   return cudaGetLastError();
 }

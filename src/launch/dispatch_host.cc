@@ -1,3 +1,4 @@
+#include "exec/host/processor.h"
 #include "kernels/direct/dispatch_recv.h"
 #include "launch/direct_host.h"
 
@@ -19,14 +20,6 @@ void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, con
       control);
 }
 
-const char* missing_instructions() {
-#if defined(__x86_64__) && defined(__FMA__)
-  // The kernels' translation units, and only they, are built with these: their sums are fused multiply-adds.
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) {
-    return "AVX2, FMA and F16C (x86-64-v3); build with -DMOEWAY_X86_64_V3=OFF for older processors";
-  }
-#endif
-  return nullptr;
-}
+const char* missing_instructions() { return exec::missing_instructions(); }
 
 }  // namespace moeway::launch

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "exec/cuda/control.h"
+#include "exec/device_control.h"
 #include "exec/team.h"
 
 namespace moeway::exec {
@@ -29,7 +29,7 @@ class CudaTeam {
   }
 
   // `shared` is the block's dynamic shared memory.
-  __device__ CudaTeam(std::byte* shared, size_t scratch_bytes, const CudaControl& control)
+  __device__ CudaTeam(std::byte* shared, size_t scratch_bytes, const DeviceControl& control)
       : in_block_(static_cast<int>(threadIdx.x) / kThreads),
         lane_(static_cast<int>(threadIdx.x) % kThreads),
         state_(reinterpret_cast<CudaTeamState*>(shared + in_block_ * shared_bytes(scratch_bytes))),
@@ -157,7 +157,7 @@ class CudaTeam {
 
   int in_block_, lane_;
   CudaTeamState* state_;
-  const CudaControl& control_;
+  const DeviceControl& control_;
 };
 
 }  // namespace moeway::exec
