@@ -21,19 +21,6 @@ void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half
       control);
 }
 
-// Calls f with a value of the element's type.
-template <class F>
-void with_type(Element element, F f) {
-  switch (element) {
-    case Element::kBf16:
-      return f(exec::Bf16{});
-    case Element::kF16:
-      return f(exec::F16{});
-    case Element::kF32:
-      return f(float{});
-  }
-}
-
 }  // namespace
 
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,

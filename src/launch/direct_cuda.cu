@@ -40,18 +40,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 namespace {
 
-// Each half has its own kernel: a launch holds no more registers than its half needs.
-template <class Launch>
-void with_half(Half half, Launch launch) {
-  switch (half) {
-    case Half::kSend:
-      return launch(std::integral_constant<Half, Half::kSend>{});
-    case Half::kRecv:
-      return launch(std::integral_constant<Half, Half::kRecv>{});
-    case Half::kBoth:
-      return launch(std::integral_constant<Half, Half::kBoth>{});
-  }
-}
+// Each half has a kernel of its own: a launch holds no more registers than its half needs.
 
 template <class Config>
 void combine_typed(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
@@ -78,9 +67,13 @@ int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half
   return cudaGetLastError();
 }
 
-int combine_bf16(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
-                 const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
-  combine_typed<kernels::direct::CombineConfig<exec::Bf16, exec::Bf16>>(grid, control, half, args, peers);
+int combine(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element rows, Element sums,
+            const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  with_type(rows, [&](auto row) {
+    with_type(sums, [&](auto sum) {
+      combine_typed<kernels::direct::CombineConfig<decltype(row), decltype(sum)>>(grid, control, half, args, peers);
+    });
+  });
   return cudaGetLastError();
 }
 

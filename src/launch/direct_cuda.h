@@ -4,7 +4,7 @@
 #include "exec/device_control.h"
 #include "kernels/direct/combine_args.h"
 #include "kernels/direct/dispatch_args.h"
-#include "launch/half.h"
+#include "launch/choices.h"
 #include "peers/load_store.h"
 
 namespace moeway::launch {
@@ -18,8 +18,7 @@ struct CudaGrid {
 // Enqueue a launch; a cudaError_t, 0 if it went well. All pointers in the arguments are the device's.
 int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
              const kernels::direct::DispatchArgs& args, const peers::LoadStorePeers& peers);
-// Rows and sums are bf16.
-int combine_bf16(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
-                 const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+int combine(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element rows, Element sums,
+            const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
 
 }  // namespace moeway::launch

@@ -4,13 +4,10 @@
 #include "exec/host/grid.h"
 #include "kernels/direct/combine_args.h"
 #include "kernels/direct/dispatch_args.h"
-#include "launch/half.h"
+#include "launch/choices.h"
 #include "peers/load_store.h"
 
 namespace moeway::launch {
-
-// Element types of combine's rows and sums.
-enum class Element { kBf16, kF16, kF32 };
 
 void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, const kernels::direct::DispatchArgs& args,
               const peers::LoadStorePeers& peers);

@@ -1,0 +1,44 @@
+// Choices of a launch that a kernel takes at compile time.
+#pragma once
+
+#include <type_traits>
+
+#include "exec/numeric.h"
+
+namespace moeway::launch {
+
+// Which half of an operation a launch does.
+enum class Half { kSend, kRecv, kBoth };
+
+// Element types of combine's rows and sums.
+enum class Element { kBf16, kF16, kF32 };
+
+// Calls f(std::integral_constant<Half, half>).
+template <class F>
+auto with_half(Half half, F f) {
+  switch (half) {
+    case Half::kSend:
+      return f(std::integral_constant<Half, Half::kSend>{});
+    case Half::kRecv:
+      return f(std::integral_constant<Half, Half::kRecv>{});
+    case Half::kBoth:
+      break;
+  }
+  return f(std::integral_constant<Half, Half::kBoth>{});
+}
+
+// Calls f with a value of the element's type.
+template <class F>
+auto with_type(Element element, F f) {
+  switch (element) {
+    case Element::kBf16:
+      return f(exec::Bf16{});
+    case Element::kF16:
+      return f(exec::F16{});
+    case Element::kF32:
+      break;
+  }
+  return f(float{});
+}
+
+}  // namespace moeway::launch
