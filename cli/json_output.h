@@ -1,0 +1,24 @@
+// --json [FILE], which every command has.
+#pragma once
+
+#include <moeway/status.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace moeway::cli {
+
+struct JsonOutput {
+  bool wanted = false;
+  std::string file;  // "" or "-": standard output, and no table.
+
+  bool to_stdout() const { return wanted && (file.empty() || file == "-"); }
+  bool text_wanted() const { return !to_stdout(); }
+  // Does nothing if no JSON is wanted. A file appears whole or not at all.
+  Status write(const nlohmann::json& json) const;
+};
+
+void add_json_option(CLI::App& app, JsonOutput& output);
+
+}  // namespace moeway::cli

@@ -1,0 +1,45 @@
+// Checks of option values whose messages say what was given and what was expected.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moeway::cli {
+
+// A whole number from `least` to `most`.
+CLI::Validator whole_number(int64_t least, int64_t most);
+// A number from `least` to `most`.
+CLI::Validator real_number(double least, double most);
+
+template <class T>
+using Names = std::vector<std::pair<std::string, T>>;
+
+// The one of `names` that is nearest to `word`, for "did you mean"; "" if none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& names);
+
+CLI::Validator one_of(std::vector<std::string> names);
+
+// One of the names; `value` becomes what belongs to it.
+template <class T>
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value, const Names<T>& names,
+                        const std::string& text) {
+  std::vector<std::string> words;
+  for (const auto& [name, unused] : names) words.push_back(name);
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [&value, names](const std::string& given) {
+            for (const auto& [name, meaning] : names)
+              if (name == given) value = meaning;
+          },
+          text)
+      ->check(one_of(std::move(words)));
+}
+
+// What CLI11 says of a mistake, with a hint where a word looks misspelt.
+std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words);
+
+}  // namespace moeway::cli

@@ -1,0 +1,126 @@
+#include "cli/run_options.h"
+
+#include "cli/option_text.h"
+#include "cli/route_file.h"
+#include "cli/router.h"
+
+namespace moeway::cli {
+namespace {
+
+constexpr double kDefaultSkew = 0.8;
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+const Names<Execution> kExecutions = {{"fibers", kFibers}, {"threads", kThreads}, {"lanes", kLanes}};
+const Names<bool> kRanksAs = {{"processes", false}, {"threads", true}};
+
+void add_route_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--routes", options.routes_file, "Recorded routing decisions, JSON lines [a built-in router]")
+      ->type_name("FILE");
+  app.add_option("--layer", options.layer, "With --routes: only records of this layer [all]")
+      ->check(whole_number(0, kInt64Max));
+  app.add_option("--skew", options.skew, "Built-in router: the i-th expert is chosen in proportion to 1/i^SKEW [0.8]")
+      ->check(real_number(0, 10));
+  app.add_flag("--ragged", options.ragged, "Built-in router: batches of 0 to --tokens tokens");
+  app.add_option("--seed", options.seed, "Of the data, and of the built-in router")
+      ->check(whole_number(0, kInt64Max))
+      ->capture_default_str();
+}
+
+void add_job_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--rounds", options.rounds, "Dispatches, each with its combine")
+      ->check(whole_number(1, 1'000'000'000))
+      ->capture_default_str();
+  add_choice(app, "--execution", options.execution, kExecutions, "What a warp is on the host [fibers]");
+  app.add_option("--warps", options.warps, "Warps that share a rank's work")
+      ->check(whole_number(1, 256))
+      ->capture_default_str();
+  add_choice(app, "--ranks-as", options.as_threads, kRanksAs, "What a rank is [processes]");
+  app.add_flag("--join", options.join, "This process is one rank of those that torchrun, mpirun or srun has started");
+  app.add_option("--timeout-ms", options.timeout_ms, "Limit of every wait for another rank")
+      ->check(whole_number(1, 86'400'000))
+      ->capture_default_str();
+  app.add_flag("--quiet", options.quiet, "No table and no progress: mistakes alone, on standard error");
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  add_shape_options(app, options.shape);
+  add_route_options(app, options);
+  add_job_options(app, options);
+  add_json_option(app, options.json_output);
+  // Filled in once the words have been read.
+  app.callback([&app, &options] {
+    options.ranks_given = app.count("--ranks") > 0;
+    options.ranks_as_given = app.count("--ranks-as") > 0;
+    options.alignment_given = app.count("--alignment") > 0;
+  });
+  app.footer(
+      "Examples:\n"
+      "  moeway run                                          8 ranks, built-in router\n"
+      "  moeway run --routes trace.jsonl --rounds 100        recorded routing decisions\n"
+      "  moeway run --dtype fp8 --layout packed --alignment 128\n"
+      "  moeway run --ranks 3 --experts 60 --topk 4 --ragged --weights combine --json result.json\n"
+      "  mpirun -n 4 moeway run --join\n"
+      "Exit code: 0 all was right, 1 something was not, 2 wrong options.");
+}
+
+std::string contradiction(const RunOptions& options) {
+  const ShapeOptions& shape = options.shape;
+  if (options.join && options.ranks_given)
+    return "--ranks: not with --join, where the launcher says how many there are";
+  if (options.join && options.ranks_as_given) return "--ranks-as: not with --join, where every rank is a process";
+  if (!options.routes_file.empty()) {
+    if (shape.topk) return "--topk: not with --routes, where the file says how many routes a token has";
+    if (options.skew) return "--skew: not with --routes, it is for the built-in router";
+    if (options.ragged) return "--ragged: not with --routes, it is for the built-in router";
+  } else if (options.layer) {
+    return "--layer: only with --routes";
+  }
+  if (options.alignment_given && shape.layout != kExpertPacked) return "--alignment: only with --layout packed";
+  if (shape.token_bytes && shape.dtype != DispatchType::kBytes) return "--token-bytes: only with --dtype bytes";
+  if (shape.scale_bytes && shape.dtype != DispatchType::kBytes) return "--scale-bytes: only with --dtype bytes";
+  if (shape.layout == kTokenMajor && shape.weights == kWeightsAtCombine)
+    return "--weights combine: not with --layout token-major, where the experts' side has to add up";
+  return "";
+}
+
+Result<Routes> routes_of(const RunOptions& options, int num_ranks) {
+  if (!options.routes_file.empty()) {
+    RouteFileOptions file;
+    file.path = options.routes_file;
+    file.num_ranks = num_ranks;
+    file.rounds = options.rounds;
+    file.tokens = options.shape.tokens;
+    file.experts = options.shape.experts;
+    file.layer = options.layer;
+    return read_route_file(file);
+  }
+  RouterOptions router;
+  router.num_ranks = num_ranks;
+  router.num_experts = options.shape.experts.value_or(kDefaultExperts);
+  router.topk = options.shape.topk.value_or(std::min(kDefaultTopk, router.num_experts));
+  router.tokens = options.shape.tokens.value_or(kDefaultTokens);
+  router.rounds = options.rounds;
+  router.skew = options.skew.value_or(kDefaultSkew);
+  router.ragged = options.ragged;
+  router.seed = options.seed;
+  if (router.topk > router.num_experts)
+    return Status(MOEWAY_INVALID_ARGUMENT, "--topk: " + std::to_string(router.topk) +
+                                               ", expected at most the number of experts, " +
+                                               std::to_string(router.num_experts));
+  return skewed_routes(router);
+}
+
+AllToAllConfig run_config(const RunOptions& options, const Routes& routes) {
+  AllToAllConfig config = config_of(options.shape);
+  config.num_experts = routes.num_experts;
+  config.topk = routes.topk;
+  config.max_tokens = routes.max_tokens;
+  config.distinct_experts = routes.distinct_experts ? 1 : 0;
+  config.execution = options.execution;
+  config.num_warps = options.warps;
+  config.timeout_ms = options.timeout_ms;
+  return config;
+}
+
+}  // namespace moeway::cli

@@ -1,0 +1,124 @@
+#include "cli/shape_options.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/option_text.h"
+
+namespace moeway::cli {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kManyBytes = int64_t{1} << 40;
+
+const Names<DispatchType> kDispatchTypes = {{"bf16", DispatchType::kBf16},
+                                            {"f16", DispatchType::kF16},
+                                            {"f32", DispatchType::kF32},
+                                            {"fp8", DispatchType::kFp8},
+                                            {"fp8-ue8m0", DispatchType::kFp8Ue8m0},
+                                            {"bytes", DispatchType::kBytes}};
+const Names<std::optional<DType>> kSumTypes = {{"bf16", kBf16}, {"f16", kF16}, {"f32", kF32}};
+const Names<Layout> kLayouts = {{"padded", kExpertPadded}, {"packed", kExpertPacked}, {"token-major", kTokenMajor}};
+const Names<Weights> kWeights = {{"dispatch", kWeightsAtDispatch}, {"combine", kWeightsAtCombine}};
+
+}  // namespace
+
+void add_shape_options(CLI::App& app, ShapeOptions& options, CLI::Option** ranks_option) {
+  CLI::Option* ranks =
+      app.add_option("--ranks", options.ranks, "Number of ranks")->check(whole_number(1, 1024))->capture_default_str();
+  if (ranks_option != nullptr) *ranks_option = ranks;
+  app.add_option("--experts", options.experts, "Number of experts [64]")->check(whole_number(1, kInt32Max));
+  app.add_option("--topk", options.topk, "Experts a token goes to [8]")->check(whole_number(1, kInt32Max));
+  app.add_option("--tokens", options.tokens, "Tokens of a rank in a round [128]")->check(whole_number(1, kManyBytes));
+  app.add_option("--hidden", options.hidden, "Elements of a token")
+      ->check(whole_number(1, kManyBytes))
+      ->capture_default_str();
+  add_choice(app, "--dtype", options.dtype, kDispatchTypes,
+             "What dispatch moves [bf16]; fp8 is e4m3 with a float32 scale for each 128 elements, fp8-ue8m0 with a "
+             "power of two, bytes is opaque");
+  add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
+  add_choice(app, "--weights", options.weights, kWeights,
+             "When the router's weights are given [dispatch]: then the experts' side adds up before it sends back");
+  add_choice(app, "--rows-dtype", options.rows_dtype, kSumTypes,
+             "What the experts give back [as --dtype, bf16 for fp8 and bytes]");
+  add_choice(app, "--out-dtype", options.out_dtype, kSumTypes, "What combine writes [as --rows-dtype]");
+  app.add_option("--alignment", options.alignment, "packed: each expert's rows start at a multiple of it")
+      ->check(whole_number(1, kInt32Max))
+      ->capture_default_str();
+  app.add_option("--token-bytes", options.token_bytes, "bytes: size of a token [--hidden]")
+      ->check(whole_number(1, kManyBytes));
+  app.add_option("--scale-bytes", options.scale_bytes, "bytes: size of a token's scales, 0 for none [16]")
+      ->check(whole_number(0, kManyBytes));
+}
+
+AllToAllConfig config_of(const ShapeOptions& options) {
+  AllToAllConfig config;
+  config.hidden = options.hidden;
+  config.layout = options.layout;
+  config.weights = options.weights;
+  config.alignment = options.alignment;
+  DType rows = kBf16;
+  switch (options.dtype) {
+    case DispatchType::kBf16:
+      break;
+    case DispatchType::kF16:
+      config.dispatch_dtype = rows = kF16;
+      break;
+    case DispatchType::kF32:
+      config.dispatch_dtype = rows = kF32;
+      break;
+    case DispatchType::kFp8:
+    case DispatchType::kFp8Ue8m0:
+      config.dispatch_dtype = kF8E4M3;
+      config.scales = options.dtype == DispatchType::kFp8 ? kScalesF32 : kScalesUe8m0;
+      break;
+    case DispatchType::kBytes:
+      config.dispatch_dtype = kBytes;
+      config.token_bytes = options.token_bytes.value_or(options.hidden);
+      config.scale_bytes = options.scale_bytes.value_or(16);
+      config.scales = config.scale_bytes > 0 ? kScalesBytes : kScalesNone;
+      break;
+  }
+  config.row_dtype = options.rows_dtype.value_or(rows);
+  config.output_dtype = options.out_dtype.value_or(config.row_dtype);
+  return config;
+}
+
+nlohmann::json shape_json(const AllToAllConfig& config) {
+  return {{"experts", config.num_experts},
+          {"topk", config.topk},
+          {"hidden", config.hidden},
+          {"max_tokens", config.max_tokens},
+          {"dispatch_dtype", moeway_dtype_name(config.dispatch_dtype)},
+          {"scales", scales_name(config.scales)},
+          {"token_bytes", config.token_bytes},
+          {"scale_bytes", config.scale_bytes},
+          {"row_dtype", moeway_dtype_name(config.row_dtype)},
+          {"output_dtype", moeway_dtype_name(config.output_dtype)},
+          {"layout", layout_name(config.layout)},
+          {"alignment", config.alignment},
+          {"weights", weights_name(config.weights)},
+          {"distinct_experts", config.distinct_experts != 0}};
+}
+
+const char* layout_name(Layout layout) {
+  return layout == kExpertPadded ? "padded" : layout == kExpertPacked ? "packed" : "token-major";
+}
+const char* weights_name(Weights weights) { return weights == kWeightsAtDispatch ? "dispatch" : "combine"; }
+const char* scales_name(Scales scales) {
+  switch (scales) {
+    case kScalesF32:
+      return "f32";
+    case kScalesUe8m0:
+      return "ue8m0";
+    case kScalesBytes:
+      return "bytes";
+    default:
+      return "none";
+  }
+}
+const char* execution_name(Execution execution) {
+  return execution == kFibers ? "fibers" : execution == kThreads ? "threads" : "lanes";
+}
+
+}  // namespace moeway::cli

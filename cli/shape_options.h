@@ -1,0 +1,47 @@
+// The options that say what is moved: shared by `moeway run` and `moeway plan`.
+#pragma once
+
+#include <moeway/all_to_all.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace moeway::cli {
+
+enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBytes };
+
+struct ShapeOptions {
+  int ranks = 8;
+  std::optional<int32_t> experts, topk;
+  std::optional<int64_t> tokens;
+  int64_t hidden = 2048;
+  DispatchType dtype = DispatchType::kBf16;
+  std::optional<DType> rows_dtype, out_dtype;
+  std::optional<int64_t> token_bytes, scale_bytes;
+  Layout layout = kExpertPadded;
+  Weights weights = kWeightsAtDispatch;
+  int64_t alignment = 1;
+};
+
+inline constexpr int32_t kDefaultExperts = 64;
+inline constexpr int32_t kDefaultTopk = 8;
+inline constexpr int64_t kDefaultTokens = 128;
+
+// `ranks_option`: receives the option of --ranks.
+void add_shape_options(CLI::App& app, ShapeOptions& options, CLI::Option** ranks_option = nullptr);
+
+// The library's config of the shape, but for the number of experts, topk and tokens.
+AllToAllConfig config_of(const ShapeOptions& options);
+
+// The shape as every command's JSON shows it.
+nlohmann::json shape_json(const AllToAllConfig& config);
+
+const char* layout_name(Layout layout);
+const char* weights_name(Weights weights);
+const char* scales_name(Scales scales);
+const char* execution_name(Execution execution);
+
+}  // namespace moeway::cli
