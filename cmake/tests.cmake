@@ -110,6 +110,24 @@ foreach(body IN LISTS kernel_bodies)
 endforeach()
 moeway_suite(kernels_host ${kernel_sources} LINK moeway_internal)
 
+# The same bodies on a GPU. Without one they skip, by name.
+if(MOEWAY_WITH_CUDA)
+  set(kernel_sources "")
+  foreach(body IN LISTS kernel_bodies)
+    get_filename_component(name ${body} NAME_WE)
+    set(generated ${PROJECT_BINARY_DIR}/tests/kernels/${name}.cuda.cu)
+    file(CONFIGURE OUTPUT ${generated}
+      CONTENT "#include \"kernels/cuda_backend.h\"\n#include \"kernels/${name}.inc\"\n")
+    list(APPEND kernel_sources ${generated})
+  endforeach()
+  add_executable(kernels_cuda_test EXCLUDE_FROM_ALL ${kernel_sources})
+  target_include_directories(kernels_cuda_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(kernels_cuda_test PRIVATE -std=c++20 --expt-relaxed-constexpr)
+  target_link_libraries(kernels_cuda_test PRIVATE
+    $<TARGET_OBJECTS:moeway_cuda_compile> moeway_internal moeway_reference GTest::gtest_main)
+  set_target_properties(kernels_cuda_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endif()
+
 include(header_tests)
 
 file(GLOB tool_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*_test.py)

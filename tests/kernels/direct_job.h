@@ -58,12 +58,17 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   return config;
 }
 
-// Peers that live for ever and never fail.
-class Alive final : public moeway::exec::PeerWatch {
- public:
-  moeway::exec::PeerWord word(int) const override { return moeway::exec::PeerWord::kRunning; }
-  bool lost(int) const override { return false; }
-};
+template <class T>
+using Vector = std::vector<T, Allocator<T>>;
+
+template <class T, class A>
+Vector<T> reachable(const std::vector<T, A>& from) {
+  return Vector<T>(from.begin(), from.end());
+}
+template <class A, class B>
+bool same(const A& a, const B& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 inline direct::MatrixView dense(void* data, int64_t columns, int32_t element_bytes) {
   return {static_cast<std::byte*>(data), columns * element_bytes, element_bytes, columns, element_bytes};
@@ -83,9 +88,12 @@ class Rank {
   std::byte* heap() { return reinterpret_cast<std::byte*>(heap_.data()); }
   const moeway::core::Plan& plan() const { return plan_; }
   Backend& backend() { return backend_; }
-  void set_peers(std::vector<std::byte*> heaps) { heaps_ = std::move(heaps); }
-  const std::vector<int32_t>& num_rows() const { return num_rows_; }
-  uint64_t bad_route() const { return bad_route_; }
+  void set_peers(const std::vector<std::byte*>& heaps) {
+    heaps_ = reachable(heaps);
+    backend_.set_peer_words(heap() + round().heap.peer_word(0), round().heap.peer_word(1));
+  }
+  std::vector<int32_t> num_rows() const { return {num_rows_.begin(), num_rows_.end()}; }
+  uint64_t bad_route() const { return bad_route_[0]; }
 
   direct::Round round(uint32_t lag = 0) {
     return {moeway::layout::HeapLayout{plan_.shape}, moeway::layout::WorkspaceLayout{plan_.shape},
@@ -95,17 +103,21 @@ class Rank {
   direct::DispatchArgs dispatch_args(reference::RankInput& input) {
     direct::DispatchArgs args{};
     args.round = round();
+    x_ = reachable(input.x);
+    scales_ = reachable(input.scales);
+    ids_ = reachable(input.topk_idx);
+    weights_ = reachable(input.topk_weights);
     args.num_tokens = static_cast<int32_t>(input.num_tokens);
     const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.dispatch_dtype));
-    args.x = dense(input.x.data(), shape_.row_elements(), element);
+    args.x = dense(x_.data(), shape_.row_elements(), element);
     const auto scale = static_cast<int32_t>(reference::dtype_bytes(shape_.scale_dtype()));
-    if (shape_.num_scales() > 0) args.scales = dense(input.scales.data(), shape_.num_scales(), scale);
-    args.topk_idx = {dense(input.topk_idx.data(), shape_.topk, 8)};
+    if (shape_.num_scales() > 0) args.scales = dense(scales_.data(), shape_.num_scales(), scale);
+    args.topk_idx = {dense(ids_.data(), shape_.topk, 8)};
     if (shape_.weights == reference::Weights::kAtDispatch) {
-      args.topk_weights = dense(input.topk_weights.data(), shape_.topk, 4);
+      args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
     args.distinct_experts = shape_.distinct_experts;
-    args.bad_route = &bad_route_;
+    args.bad_route = bad_route_.data();
     const int64_t rows = plan_.sizes.max_rows, row_bytes = shape_.row_bytes(), capacity = plan_.sizes.expert_capacity;
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     out_.assign(static_cast<size_t>(rows * row_bytes), std::byte{0xff});
@@ -133,10 +145,10 @@ class Rank {
   }
 
   std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
-    return backend_.dispatch(half, args, {heaps_.data()}, alive_);
+    return backend_.dispatch(half, args, {heaps_.data()});
   }
   std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
-    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()}, alive_);
+    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
   }
 
   // A whole round; "" or what is wrong with it.
@@ -152,10 +164,10 @@ class Rank {
     const reference::Received want = reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity);
     if (const std::string wrong = check_dispatch(batch, want); !wrong.empty()) return wrong;
 
-    std::vector<std::byte> rows = make_rows(values, want);
+    Vector<std::byte> rows = make_rows(values, want);
     const int64_t row_bytes = shape_.hidden * reference::dtype_bytes(shape_.row_dtype);
     const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
-    std::vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
+    Vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     direct::CombineArgs combine_args{round(),
                                      shape_.hidden,
@@ -163,7 +175,7 @@ class Rank {
                                      {},
                                      dense(y.data(), shape_.hidden, out_bytes)};
     if (shape_.weights == reference::Weights::kAtCombine) {
-      combine_args.topk_weights = dense(input.topk_weights.data(), shape_.topk, 4);
+      combine_args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
     if (fused) {
       if (combine(Half::kBoth, combine_args)) return "combine failed";
@@ -171,7 +183,7 @@ class Rank {
       if (combine(Half::kSend, combine_args)) return "combine_send failed";
       if (combine(Half::kRecv, combine_args)) return "combine_recv failed";
     }
-    return y == reference::expected_combine(shape_, values, input) ? "" : "wrong sum";
+    return same(y, reference::expected_combine(shape_, values, input)) ? "" : "wrong sum";
   }
 
  private:
@@ -192,16 +204,16 @@ class Rank {
   }
 
   std::string check_dispatch(const reference::Batch& batch, const reference::Received& want) const {
-    if (num_rows_ != want.num_rows) return "wrong num_rows";
+    if (!same(num_rows_, want.num_rows)) return "wrong num_rows";
     if (plan_.token_major()) {
-      if (topk_idx_ != want.topk_idx || topk_weights_ != want.topk_weights) return "wrong local routes";
+      if (!same(topk_idx_, want.topk_idx) || !same(topk_weights_, want.topk_weights)) return "wrong local routes";
       for (const reference::TokenRow& row : want.tokens) {
         if (const std::string wrong = check_payload(batch, row.source, row.token, row.position); !wrong.empty())
           return wrong;
       }
       return "";
     }
-    if (first_row_ != want.first_row) return "wrong first_row";
+    if (!same(first_row_, want.first_row)) return "wrong first_row";
     for (const reference::Row& row : want.rows) {
       if (const std::string wrong = check_payload(batch, row.source, row.token, row.position); !wrong.empty())
         return wrong;
@@ -212,9 +224,9 @@ class Rank {
   }
 
   // What the experts of this rank make of the rows it received.
-  std::vector<std::byte> make_rows(reference::Values values, const reference::Received& want) const {
+  Vector<std::byte> make_rows(reference::Values values, const reference::Received& want) const {
     const auto bytes = static_cast<size_t>(shape_.hidden * reference::dtype_bytes(shape_.row_dtype));
-    std::vector<std::byte> rows(static_cast<size_t>(plan_.sizes.max_rows) * bytes, std::byte{0xff});
+    Vector<std::byte> rows(static_cast<size_t>(plan_.sizes.max_rows) * bytes, std::byte{0xff});
     const auto put = [&](int64_t position, const std::vector<std::byte>& row) {
       std::memcpy(rows.data() + static_cast<size_t>(position) * bytes, row.data(), bytes);
     };
@@ -236,15 +248,14 @@ class Rank {
   reference::Shape shape_;
   int rank_;
   moeway::core::Plan plan_;
-  std::vector<Unit> heap_, workspace_;
+  Vector<Unit> heap_, workspace_;
   Backend backend_;
-  Alive alive_;
-  std::vector<std::byte*> heaps_;
-  std::vector<std::byte> out_, out_scales_;
-  std::vector<int32_t> source_, num_rows_, topk_idx_;
-  std::vector<int64_t> first_row_;
-  std::vector<float> topk_weights_;
-  uint64_t bad_route_ = direct::kNoBadRoute;
+  Vector<std::byte*> heaps_;
+  Vector<std::byte> x_, scales_, out_, out_scales_;
+  Vector<int64_t> ids_, first_row_;
+  Vector<float> weights_, topk_weights_;
+  Vector<int32_t> source_, num_rows_, topk_idx_;
+  Vector<uint64_t> bad_route_{direct::kNoBadRoute};
 };
 
 // All ranks of a job, each with a geometry of its own.
