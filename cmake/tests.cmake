@@ -64,8 +64,8 @@ function(moeway_suite name)
   set_target_properties(${name}_test PROPERTIES
     CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   # PRE_TEST: ctest asks the program for its tests; a build does not run what it has built.
-  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${moeway_test_timeout_s} LABELS ${name})
+  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${moeway_test_timeout_s} LABELS ${name})
 endfunction()
 
 file(GLOB unit_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/*.cc)
