@@ -1,12 +1,9 @@
 // Ranks as processes that meet over TCP, and those who should not be let in.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <random>
 
 #include "base/descriptor.h"
@@ -14,15 +11,20 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/handshake.h"
 #include "unit/collective_checks.h"
+#include "unit/loopback.h"
 #include "unit/rank_processes.h"
 
 namespace moeway::bootstrap {
 namespace {
 
 using ::moeway::testing::all_well;
+using ::moeway::testing::free_port;
 using ::moeway::testing::gather_outcome;
 using ::moeway::testing::gathers_in_rank_order;
 using ::moeway::testing::in_ms;
+using ::moeway::testing::listen_at;
+using ::moeway::testing::loopback;
+using ::moeway::testing::make_tcp_socket;
 using ::moeway::testing::RankProcesses;
 using ::moeway::testing::run_processes;
 using std::chrono::milliseconds;
@@ -36,42 +38,12 @@ constexpr milliseconds kPatience{15000};
 const std::string kHost = "127.0.0.1";
 const std::string kSecret = "what only this job knows";
 
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
-Descriptor make_socket() { return Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
-
-// A listening socket; `*port` is its port, chosen by the system where it was 0.
-Descriptor listen_at(int* port) {
-  Descriptor listener = make_socket();
-  const int on = 1;
-  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address = loopback(*port);
-  socklen_t length = sizeof(address);
-  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) abort();
-  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  *port = ntohs(address.sin_port);
-  listen(listener.get(), 16);
-  return listener;
-}
-
-int free_port() {
-  int port = 0;
-  listen_at(&port);
-  return port;
-}
-
 // Connects as soon as somebody listens.
 Descriptor connect_at(int port) {
   const Deadline deadline = in_ms(10000);
   const sockaddr_in address = loopback(port);
   while (!deadline.passed()) {
-    Descriptor stream = make_socket();
+    Descriptor stream = make_tcp_socket();
     if (connect(stream.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return stream;
     std::this_thread::sleep_for(milliseconds(2));
   }

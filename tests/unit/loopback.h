@@ -1,0 +1,44 @@
+// Sockets at 127.0.0.1 for tests.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+
+#include "base/descriptor.h"
+
+namespace moeway::testing {
+
+inline sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+inline Descriptor make_tcp_socket() { return Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+// A listening socket; `*port` is its port, chosen by the system where it was 0.
+inline Descriptor listen_at(int* port) {
+  Descriptor listener = make_tcp_socket();
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = loopback(*port);
+  socklen_t length = sizeof(address);
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) std::abort();
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  *port = ntohs(address.sin_port);
+  listen(listener.get(), 16);
+  return listener;
+}
+
+// A port that nobody uses at present.
+inline int free_port() {
+  int port = 0;
+  listen_at(&port);
+  return port;
+}
+
+}  // namespace moeway::testing
