@@ -36,8 +36,10 @@ set_target_properties(moeway PROPERTIES
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
 if(BUILD_SHARED_LIBS)
-  target_link_options(moeway PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map
-    $<$<STREQUAL:${MOEWAY_SANITIZE},>:LINKER:--no-undefined>)
+  target_link_options(moeway PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  if(NOT MOEWAY_SANITIZE)  # A sanitizer's own symbols come with the program.
+    target_link_options(moeway PRIVATE LINKER:--no-undefined)
+  endif()
 endif()
 
 add_library(moeway_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:moeway_objects>)
