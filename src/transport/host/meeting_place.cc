@@ -111,10 +111,9 @@ class Meeting {
         ranks_[0].pid_namespace != 0 && std::all_of(ranks_.begin(), ranks_.end(), [&](const Whereabouts& rank) {
           return rank.pid_namespace == ranks_[0].pid_namespace;
         });
-    if (hidden) {
-      if (Result<std::vector<Descriptor>> streams = attempt(true); streams.ok() || !all_in_step_) return streams;
-    }
-    Result<std::vector<Descriptor>> streams = attempt(false);
+    Result<std::vector<Descriptor>> streams = attempt(hidden);
+    if (hidden && !streams.ok() && all_in_step_) streams = attempt(false);
+    // Rank 0 may have ended before it could.
     if (!streams.ok()) remove_place(directory_);
     return streams;
   }
