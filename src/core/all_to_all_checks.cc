@@ -75,7 +75,7 @@ Status AllToAll::check_input(const moeway_dispatch_input& input) const {
   }
   const std::initializer_list<Dim> routes{Dim::exactly(num_tokens), Dim::exactly(config.topk)};
   const moeway_dtype index = input.topk_idx.dtype == MOEWAY_I64 ? MOEWAY_I64 : MOEWAY_I32;
-  if (input.topk_idx.dtype != index) {
+  if (input.topk_idx.ndim != 0 && input.topk_idx.dtype != index) {
     return invalid_argument("topk_idx.dtype is {}, expected i32 or i64", moeway_dtype_name(input.topk_idx.dtype));
   }
   if (Status s = check_tensor("topk_idx", input.topk_idx, index, routes, Access::kRead); !s.ok()) return s;
