@@ -89,6 +89,10 @@ std::string transports_text(const std::vector<TransportVerdict>& verdicts) {
 }
 
 int run_doctor(const JsonOutput& json_output, const std::vector<std::string>& command_line) {
+  if (const Status writable = json_output.check(); !writable.ok()) {
+    fmt::print(stderr, "moeway doctor: {}\n", writable.message());
+    return 2;
+  }
   const Machine machine = look_at_machine();
   const Devices devices = devices_of_a_child();
   int signal = 0;

@@ -111,7 +111,7 @@ std::optional<std::string> Job::reason_to_end(Clock::time_point now) {
     first_failed_rank_ = process.first_failed_rank();
   }
   if (first_failure_ && now - *first_failure_ > std::min(options_.timeout, kMaxGrace) + kExtra)
-    return fmt::format("rank {} had failed", first_failed_rank_);
+    return fmt::format("it did not end by itself when rank {} had failed", first_failed_rank_);
   if (const uint64_t beats = board_.beats(); beats != beats_) {
     beats_ = beats;
     last_beat_ = now;
@@ -153,7 +153,7 @@ void Job::conclude(JobEnd& end) {
       RankFailure failure{rank, RankFailure::Kind::kDied, ""};
       if (process.was_killed_here()) {
         failure.kind = RankFailure::Kind::kHung;
-        failure.message = fmt::format("had to be ended, since {}; last seen {}", end_reason_, last_seen(rank));
+        failure.message = fmt::format("had to be ended, as {}; last seen {}", end_reason_, last_seen(rank));
       } else {
         failure.message = fmt::format("{}; last seen {}", process.how_it_ended(), last_seen(rank));
       }

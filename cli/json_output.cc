@@ -18,6 +18,19 @@ bool write_whole(std::FILE* file, const std::string& text) {
 
 }  // namespace
 
+Status JsonOutput::check() const {
+  if (!wanted || to_stdout()) return Status();
+  const std::filesystem::path path(file);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return Status(MOEWAY_INVALID_ARGUMENT, fmt::format("--json: {}: a directory, expected a file", file));
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    return Status(MOEWAY_INVALID_ARGUMENT,
+                  fmt::format("--json: {}: its folder cannot be written to: {}", file, std::strerror(errno)));
+  return Status();
+}
+
 Status JsonOutput::write(const nlohmann::json& json) const {
   if (!wanted) return Status();
   const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -48,7 +61,7 @@ void add_json_option(CLI::App& app, JsonOutput& output) {
            output.wanted = true;
            if (!given.empty()) output.file = given.front();
          },
-         "Write the results as JSON: to FILE, or to standard output instead of the table")
+         "Write the results as JSON: to FILE, or instead of the table\nto standard output")
       ->type_name("[FILE]")
       ->expected(0, 1);
 }

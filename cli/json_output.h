@@ -15,6 +15,8 @@ struct JsonOutput {
 
   bool to_stdout() const { return wanted && (file.empty() || file == "-"); }
   bool text_wanted() const { return !to_stdout(); }
+  // What would keep write() from succeeding, as far as can be told before the work is done.
+  Status check() const;
   // Does nothing if no JSON is wanted. A file appears whole or not at all.
   Status write(const nlohmann::json& json) const;
 };

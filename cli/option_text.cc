@@ -30,6 +30,13 @@ std::string misspelt(const CLI::App& app, const std::string& word) {
   return nearest(word, names);
 }
 
+std::string commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -95,6 +102,11 @@ CLI::Validator one_of(std::vector<std::string> names) {
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   std::string text = error.what();
+  // The words that nothing took, in the order in which they were given.
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    text = fmt::format("not expected: {}", fmt::join(app.remaining(true), " "));
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && app.get_subcommands().empty())
+    text = "expected a command: " + commands_of(app);
   for (const std::string& word : words)
     if (const std::string near = misspelt(app, word); !near.empty())
       return fmt::format("{}\n'{}': did you mean '{}'?", text, word, near);

@@ -38,7 +38,7 @@ std::string plan_table(const AllToAllConfig& config, const std::vector<AllToAllS
       config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)),
       moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype), layout_name(config.layout),
       weights_name(config.weights));
-  text += fmt::format("{:<11}{:<13}{:>12}{:>14}{:>14}{:>12}{:>12}\n", "ranks", "experts", "rows of one", "rows of x",
+  text += fmt::format("{:<10}{:<24}{:>12}{:>14}{:>12}{:>12}{:>12}\n", "ranks", "experts", "most of one", "rows of x",
                       "x", "heap", "workspace");
   int64_t total = 0;
   for (size_t first = 0; first < ranks.size();) {
@@ -50,7 +50,7 @@ std::string plan_table(const AllToAllConfig& config, const std::vector<AllToAllS
     const std::string experts = sizes.num_local_experts == 0 ? "none"
                                                              : fmt::format("{}-{}, {} each", sizes.first_local_expert,
                                                                            last_expert, sizes.num_local_experts);
-    text += fmt::format("{:<11}{:<13}{:>12}{:>14}{:>14}{:>12}{:>12}\n",
+    text += fmt::format("{:<10}{:<24}{:>12}{:>14}{:>12}{:>12}{:>12}\n",
                         first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last), experts,
                         with_commas(sizes.expert_capacity), with_commas(sizes.max_rows),
                         bytes_text(static_cast<double>(sizes.max_rows) * static_cast<double>(sizes.row_bytes)),
@@ -60,7 +60,8 @@ std::string plan_table(const AllToAllConfig& config, const std::vector<AllToAllS
   }
   return text +
          fmt::format(
-             "\nrows of one: the most that one expert can get; x: the tensor that dispatch writes, the caller's own."
+             "\nmost of one: rows that one expert can get at most; x: the tensor that dispatch writes, the caller's."
+             ""
              "\nHeap and workspace are the library's: {} over all ranks.\n",
              bytes_text(static_cast<double>(total)));
 }
@@ -84,10 +85,19 @@ nlohmann::json plan_json(const AllToAllConfig& config, const std::vector<AllToAl
 }
 
 int run_plan(const PlanOptions& options, const std::vector<std::string>& command_line) {
+  if (const std::string wrong = contradiction(options.shape); !wrong.empty()) {
+    fmt::print(stderr, "moeway plan: {}\n", wrong);
+    return 2;
+  }
+  if (const Status writable = options.json_output.check(); !writable.ok()) {
+    fmt::print(stderr, "moeway plan: {}\n", writable.message());
+    return 2;
+  }
+  const int num_ranks = options.shape.ranks.value_or(kDefaultRanks);
   const AllToAllConfig config = planned_config(options);
   std::vector<AllToAllSizes> ranks;
-  for (int rank = 0; rank < options.shape.ranks; ++rank) {
-    const Result<AllToAllSizes> sizes = all_to_all_sizes(config, rank, options.shape.ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const Result<AllToAllSizes> sizes = all_to_all_sizes(config, rank, num_ranks);
     if (!sizes.ok()) {
       fmt::print(stderr, "moeway plan: {}\n", sizes.status().message());
       return 2;

@@ -13,12 +13,18 @@ const char* phase_name(Phase phase) {
       return "meeting";
     case Phase::kReady:
       return "ready";
+    case Phase::kBarrier:
+      return "barrier";
+    case Phase::kDispatch:
+      return "dispatch";
     case Phase::kDispatchSend:
       return "dispatch_send";
     case Phase::kDispatchRecv:
       return "dispatch_recv";
     case Phase::kExperts:
       return "experts";
+    case Phase::kCombine:
+      return "combine";
     case Phase::kCombineSend:
       return "combine_send";
     case Phase::kCombineRecv:

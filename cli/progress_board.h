@@ -12,9 +12,12 @@ namespace moeway::cli {
 enum class Phase : int32_t {
   kMeeting,  // Bootstrap, communicator, AllToAll.
   kReady,    // All ranks have met.
+  kBarrier,
+  kDispatch,  // Both halves in one call.
   kDispatchSend,
   kDispatchRecv,
   kExperts,
+  kCombine,  // Both halves in one call.
   kCombineSend,
   kCombineRecv,
   kChecking,

@@ -27,6 +27,7 @@ class RankRun {
   std::string one_round(Check& check, int64_t round);
   Status dispatch(const Batch& batch, int64_t round, RoundKind kind);
   Status combine(const Batch& batch, int64_t round, RoundKind kind);
+  Status start_together(int64_t round, RoundKind kind);
   template <class Call>
   Status timed(Phase phase, int64_t round, Call call);
   std::string failed(const char* what, const Status& status) const {
@@ -65,6 +66,12 @@ Status RankRun::timed(Phase phase, int64_t round, Call call) {
   return status;
 }
 
+Status RankRun::start_together(int64_t round, RoundKind kind) {
+  if (kind != RoundKind::kTimed) return Status();
+  progress_.enter(Phase::kBarrier, round);
+  return communicator_.barrier();
+}
+
 Status RankRun::dispatch(const Batch& batch, int64_t round, RoundKind kind) {
   const DispatchInput input = buffers_->input(batch);
   const DispatchOutput output = buffers_->output();
@@ -72,10 +79,11 @@ Status RankRun::dispatch(const Batch& batch, int64_t round, RoundKind kind) {
     if (made.ok()) routing_ = made.value();
     return made.status();
   };
-  progress_.enter(Phase::kDispatchSend, round);
-  if (kind == RoundKind::kOneCall) return take(all_to_all_.dispatch(input, output));
-  if (kind == RoundKind::kTimed)
-    if (Status status = communicator_.barrier(); !status.ok()) return status;
+  if (kind == RoundKind::kOneCall) {
+    progress_.enter(Phase::kDispatch, round);
+    return take(all_to_all_.dispatch(input, output));
+  }
+  if (Status status = start_together(round, kind); !status.ok()) return status;
   Status status = timed(Phase::kDispatchSend, round, [&] { return take(all_to_all_.dispatch_send(input)); });
   if (!status.ok()) return status;
   buffers_->forget_input();
@@ -87,11 +95,11 @@ Status RankRun::combine(const Batch& batch, int64_t round, RoundKind kind) {
   const Tensor sums = buffers_->sum_tensor(batch.num_tokens);
   const Tensor weights = buffers_->weight_tensor(batch);
   const bool weights_now = job_.config.weights == kWeightsAtCombine;
-  progress_.enter(Phase::kCombineSend, round);
-  if (kind == RoundKind::kOneCall)
+  if (kind == RoundKind::kOneCall) {
+    progress_.enter(Phase::kCombine, round);
     return weights_now ? all_to_all_.combine(routing_, rows, weights, sums) : all_to_all_.combine(routing_, rows, sums);
-  if (kind == RoundKind::kTimed)
-    if (Status status = communicator_.barrier(); !status.ok()) return status;
+  }
+  if (Status status = start_together(round, kind); !status.ok()) return status;
   Status status = timed(Phase::kCombineSend, round, [&] { return all_to_all_.combine_send(routing_, rows); });
   if (!status.ok()) return status;
   buffers_->forget_rows();

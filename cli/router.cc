@@ -12,11 +12,12 @@
 namespace moeway::cli {
 namespace {
 
-// Draws and memory grow with batches * tokens * experts. Past this many draws, which take a few seconds, rounds share
-// batches; two of them keep neighbouring rounds different.
+// Draws and memory grow with batches * tokens * experts. Past this many draws, which take a second or two, rounds share
+// batches, and then tokens of a batch share routes. Two batches at least: neighbouring rounds should differ.
 constexpr double kMaxDraws = 3e7;
 constexpr int64_t kMaxBatches = 16;
 constexpr int64_t kMinBatches = 2;
+constexpr int64_t kMinDrawnTokens = 16;
 
 int64_t num_batches(const RouterOptions& options) {
   const double draws = static_cast<double>(options.tokens) * options.num_ranks * options.num_experts;
@@ -54,16 +55,24 @@ void route_token(const std::vector<double>& popularity, Random& random, int32_t 
   }
 }
 
-Batch make_batch(const RouterOptions& options, const std::vector<double>& popularity, uint64_t seed) {
+Batch make_batch(const RouterOptions& options, const std::vector<double>& popularity, int64_t max_drawn,
+                 uint64_t seed) {
   Random random(seed);
   Batch batch;
   batch.num_tokens = options.tokens;
   if (options.ragged) batch.num_tokens = static_cast<int64_t>(random.below(static_cast<uint64_t>(options.tokens) + 1));
-  const size_t num_routes = static_cast<size_t>(batch.num_tokens * options.topk);
-  batch.experts.resize(num_routes);
-  batch.weights.resize(num_routes);
-  for (size_t route = 0; route < num_routes; route += static_cast<size_t>(options.topk))
-    route_token(popularity, random, options.topk, &batch.experts[route], &batch.weights[route]);
+  const size_t topk = static_cast<size_t>(options.topk);
+  const size_t num_tokens = static_cast<size_t>(batch.num_tokens);
+  const size_t num_drawn = std::min(num_tokens, static_cast<size_t>(max_drawn));
+  batch.experts.resize(num_tokens * topk);
+  batch.weights.resize(num_tokens * topk);
+  for (size_t t = 0; t < num_drawn; ++t)
+    route_token(popularity, random, options.topk, &batch.experts[t * topk], &batch.weights[t * topk]);
+  for (size_t t = num_drawn; t < num_tokens; ++t) {
+    const size_t same = random.below(num_drawn) * topk;
+    std::copy_n(&batch.experts[same], topk, &batch.experts[t * topk]);
+    std::copy_n(&batch.weights[same], topk, &batch.weights[t * topk]);
+  }
   return batch;
 }
 
@@ -76,10 +85,13 @@ Routes skewed_routes(const RouterOptions& options) {
   routes.of_rank.resize(static_cast<size_t>(options.num_ranks));
   const std::vector<double> popularity = log_popularity(options);
   const int64_t batches = num_batches(options);
+  const double draws_of_a_token = static_cast<double>(batches) * options.num_ranks * options.num_experts;
+  const int64_t max_drawn = std::max(static_cast<int64_t>(kMaxDraws / draws_of_a_token), kMinDrawnTokens);
   for (int rank = 0; rank < options.num_ranks; ++rank)
     for (int64_t b = 0; b < batches; ++b)
-      routes.of_rank[static_cast<size_t>(rank)].push_back(make_batch(
-          options, popularity, mix({options.seed, 2, static_cast<uint64_t>(rank), static_cast<uint64_t>(b)})));
+      routes.of_rank[static_cast<size_t>(rank)].push_back(
+          make_batch(options, popularity, max_drawn,
+                     mix({options.seed, 2, static_cast<uint64_t>(rank), static_cast<uint64_t>(b)})));
   routes.source = fmt::format("built-in router, skew {:g}, seed {}", options.skew, options.seed);
   summarise(routes);
   routes.max_tokens = options.tokens;  // As asked for, also if no ragged batch came out as large.

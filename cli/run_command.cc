@@ -96,9 +96,10 @@ int run_joined(const RunOptions& options, RunSetup& setup, Bootstrap bootstrap,
 
 int run(const RunOptions& options, const std::vector<std::string>& command_line) {
   if (const std::string wrong = contradiction(options); !wrong.empty()) return complain(kUsage, wrong);
+  if (const Status writable = options.json_output.check(); !writable.ok()) return complain(kUsage, writable.message());
   RunSetup setup;
-  setup.ranks = options.shape.ranks;
-  setup.as_threads = options.as_threads;
+  setup.ranks = options.shape.ranks.value_or(kDefaultRanks);
+  setup.as_threads = options.as_threads.value_or(false);
   setup.joined = options.join;
   setup.job.timeout = std::chrono::milliseconds(options.timeout_ms);
   Result<Bootstrap> bootstrap = Status();
@@ -112,7 +113,7 @@ int run(const RunOptions& options, const std::vector<std::string>& command_line)
     fmt::print(stderr, "moeway run: note: started by {} without --join: this process runs a job of its own\n",
                launcher);
   }
-  Result<Routes> routes = routes_of(options, setup.ranks);
+  Result<Routes> routes = routes_of(options, setup.ranks, /*drawn=*/false);
   if (!routes.ok()) return complain(kUsage, routes.status().message());
   setup.job.routes = &routes.value();
   setup.job.rounds = options.rounds;
@@ -122,6 +123,7 @@ int run(const RunOptions& options, const std::vector<std::string>& command_line)
     return complain(kUsage, sizes.status().message());
   if (const std::string shortage = memory_shortage(setup.job.config, setup.ranks, options.join); !shortage.empty())
     return complain(kWrong, shortage);
+  if (options.routes_file.empty()) routes = routes_of(options, setup.ranks, /*drawn=*/true);
   if (options.join) return run_joined(options, setup, std::move(bootstrap).value(), command_line);
   return run_local(options, setup, command_line);
 }

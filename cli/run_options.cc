@@ -10,14 +10,15 @@ namespace {
 constexpr double kDefaultSkew = 0.8;
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 const Names<Execution> kExecutions = {{"fibers", kFibers}, {"threads", kThreads}, {"lanes", kLanes}};
-const Names<bool> kRanksAs = {{"processes", false}, {"threads", true}};
+const Names<std::optional<bool>> kRanksAs = {{"processes", false}, {"threads", true}};
 
 void add_route_options(CLI::App& app, RunOptions& options) {
   app.add_option("--routes", options.routes_file, "Recorded routing decisions, JSON lines [a built-in router]")
       ->type_name("FILE");
   app.add_option("--layer", options.layer, "With --routes: only records of this layer [all]")
       ->check(whole_number(0, kInt64Max));
-  app.add_option("--skew", options.skew, "Built-in router: the i-th expert is chosen in proportion to 1/i^SKEW [0.8]")
+  app.add_option("--skew", options.skew,
+                 "Built-in router: the i-th most popular expert is chosen in\nproportion to 1/i^SKEW [0.8]")
       ->check(real_number(0, 10));
   app.add_flag("--ragged", options.ragged, "Built-in router: batches of 0 to --tokens tokens");
   app.add_option("--seed", options.seed, "Of the data, and of the built-in router")
@@ -34,11 +35,11 @@ void add_job_options(CLI::App& app, RunOptions& options) {
       ->check(whole_number(1, 256))
       ->capture_default_str();
   add_choice(app, "--ranks-as", options.as_threads, kRanksAs, "What a rank is [processes]");
-  app.add_flag("--join", options.join, "This process is one rank of those that torchrun, mpirun or srun has started");
+  app.add_flag("--join", options.join, "This process is one of the ranks that torchrun, mpirun or\nsrun has started");
   app.add_option("--timeout-ms", options.timeout_ms, "Limit of every wait for another rank")
       ->check(whole_number(1, 86'400'000))
       ->capture_default_str();
-  app.add_flag("--quiet", options.quiet, "No table and no progress: mistakes alone, on standard error");
+  app.add_flag("--quiet", options.quiet, "No table and no progress, only what went wrong");
 }
 
 }  // namespace
@@ -48,12 +49,6 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_route_options(app, options);
   add_job_options(app, options);
   add_json_option(app, options.json_output);
-  // Filled in once the words have been read.
-  app.callback([&app, &options] {
-    options.ranks_given = app.count("--ranks") > 0;
-    options.ranks_as_given = app.count("--ranks-as") > 0;
-    options.alignment_given = app.count("--alignment") > 0;
-  });
   app.footer(
       "Examples:\n"
       "  moeway run                                          8 ranks, built-in router\n"
@@ -66,9 +61,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
 std::string contradiction(const RunOptions& options) {
   const ShapeOptions& shape = options.shape;
-  if (options.join && options.ranks_given)
-    return "--ranks: not with --join, where the launcher says how many there are";
-  if (options.join && options.ranks_as_given) return "--ranks-as: not with --join, where every rank is a process";
+  if (options.join && shape.ranks) return "--ranks: not with --join, where the launcher says how many there are";
+  if (options.join && options.as_threads) return "--ranks-as: not with --join, where every rank is a process";
   if (!options.routes_file.empty()) {
     if (shape.topk) return "--topk: not with --routes, where the file says how many routes a token has";
     if (options.skew) return "--skew: not with --routes, it is for the built-in router";
@@ -76,15 +70,10 @@ std::string contradiction(const RunOptions& options) {
   } else if (options.layer) {
     return "--layer: only with --routes";
   }
-  if (options.alignment_given && shape.layout != kExpertPacked) return "--alignment: only with --layout packed";
-  if (shape.token_bytes && shape.dtype != DispatchType::kBytes) return "--token-bytes: only with --dtype bytes";
-  if (shape.scale_bytes && shape.dtype != DispatchType::kBytes) return "--scale-bytes: only with --dtype bytes";
-  if (shape.layout == kTokenMajor && shape.weights == kWeightsAtCombine)
-    return "--weights combine: not with --layout token-major, where the experts' side has to add up";
-  return "";
+  return contradiction(shape);
 }
 
-Result<Routes> routes_of(const RunOptions& options, int num_ranks) {
+Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn) {
   if (!options.routes_file.empty()) {
     RouteFileOptions file;
     file.path = options.routes_file;
@@ -108,7 +97,12 @@ Result<Routes> routes_of(const RunOptions& options, int num_ranks) {
     return Status(MOEWAY_INVALID_ARGUMENT, "--topk: " + std::to_string(router.topk) +
                                                ", expected at most the number of experts, " +
                                                std::to_string(router.num_experts));
-  return skewed_routes(router);
+  if (drawn) return skewed_routes(router);
+  Routes undrawn;
+  undrawn.num_experts = router.num_experts;
+  undrawn.topk = router.topk;
+  undrawn.max_tokens = router.tokens;
+  return undrawn;
 }
 
 AllToAllConfig run_config(const RunOptions& options, const Routes& routes) {

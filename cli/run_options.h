@@ -17,7 +17,6 @@ namespace moeway::cli {
 
 struct RunOptions {
   ShapeOptions shape;
-  bool ranks_given = false, alignment_given = false;
   std::string routes_file;  // "": the built-in router.
   std::optional<int64_t> layer;
   std::optional<double> skew;
@@ -26,8 +25,7 @@ struct RunOptions {
   int64_t rounds = 10;
   Execution execution = kFibers;
   int32_t warps = 4;
-  bool as_threads = false;
-  bool ranks_as_given = false;
+  std::optional<bool> as_threads;
   bool join = false;
   int64_t timeout_ms = 30000;
   bool quiet = false;
@@ -36,10 +34,11 @@ struct RunOptions {
 
 void add_run_options(CLI::App& app, RunOptions& options);
 
-// Options that do not go together, and why; "" if all do.
 std::string contradiction(const RunOptions& options);
 
-Result<Routes> routes_of(const RunOptions& options, int num_ranks);
+// Of the file, or, as `drawn` is not set, only the numbers that the built-in router's routes will have: what they need
+// can be looked at before the work of drawing them.
+Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn);
 AllToAllConfig run_config(const RunOptions& options, const Routes& routes);
 
 }  // namespace moeway::cli

@@ -21,7 +21,7 @@ std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
   const Routes& routes = *setup.job.routes;
   std::string text = fmt::format("moeway {}\n", moeway_version());
   text += fmt::format("  ranks      {} {}, transport: {}; {}, {} a rank\n", setup.ranks,
-                      setup.joined       ? "of a launcher"
+                      setup.joined       ? "as launched"
                       : setup.as_threads ? "as threads"
                                          : "as processes",
                       summary.transport.empty() ? "none" : summary.transport, execution_name(config.execution),
@@ -53,7 +53,7 @@ std::string moved_text(const RunSetup& setup, const RunSummary& summary) {
       fmt::format("\nMoved in {}: {}, {} to experts; a token went to {:.2f} ranks on average\n",
                   counted(setup.job.rounds, "round"), counted(moved.tokens, "token"), counted(moved.routes, "row"),
                   moved.tokens == 0 ? 0.0 : static_cast<double>(moved.tokens_sent) / static_cast<double>(moved.tokens));
-  text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "row by row it were", "that is");
+  text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "sent row by row", "that is");
   text += moved_line("dispatch", summary.dispatch_bytes, summary.dispatch_bytes_by_route);
   text += moved_line("combine", summary.combine_bytes, summary.combine_bytes_by_route);
   return text;

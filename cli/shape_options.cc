@@ -9,6 +9,7 @@ namespace moeway::cli {
 namespace {
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxRanks = 1024;
 constexpr int64_t kManyBytes = int64_t{1} << 40;
 
 const Names<DispatchType> kDispatchTypes = {{"bf16", DispatchType::kBf16},
@@ -23,10 +24,8 @@ const Names<Weights> kWeights = {{"dispatch", kWeightsAtDispatch}, {"combine", k
 
 }  // namespace
 
-void add_shape_options(CLI::App& app, ShapeOptions& options, CLI::Option** ranks_option) {
-  CLI::Option* ranks =
-      app.add_option("--ranks", options.ranks, "Number of ranks")->check(whole_number(1, 1024))->capture_default_str();
-  if (ranks_option != nullptr) *ranks_option = ranks;
+void add_shape_options(CLI::App& app, ShapeOptions& options) {
+  app.add_option("--ranks", options.ranks, "Number of ranks [8]")->check(whole_number(1, kMaxRanks));
   app.add_option("--experts", options.experts, "Number of experts [64]")->check(whole_number(1, kInt32Max));
   app.add_option("--topk", options.topk, "Experts a token goes to [8]")->check(whole_number(1, kInt32Max));
   app.add_option("--tokens", options.tokens, "Tokens of a rank in a round [128]")->check(whole_number(1, kManyBytes));
@@ -34,21 +33,31 @@ void add_shape_options(CLI::App& app, ShapeOptions& options, CLI::Option** ranks
       ->check(whole_number(1, kManyBytes))
       ->capture_default_str();
   add_choice(app, "--dtype", options.dtype, kDispatchTypes,
-             "What dispatch moves [bf16]; fp8 is e4m3 with a float32 scale for each 128 elements, fp8-ue8m0 with a "
-             "power of two, bytes is opaque");
+             "What dispatch moves [bf16]; fp8 is e4m3 with a float32\n"
+             "scale for each 128 elements, fp8-ue8m0 with a power of\n"
+             "two as scale, bytes is opaque");
   add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
   add_choice(app, "--weights", options.weights, kWeights,
-             "When the router's weights are given [dispatch]: then the experts' side adds up before it sends back");
+             "When the router's weights are given [dispatch]: at\n"
+             "dispatch, the experts' side adds up before it sends back");
   add_choice(app, "--rows-dtype", options.rows_dtype, kSumTypes,
-             "What the experts give back [as --dtype, bf16 for fp8 and bytes]");
+             "What experts give back [as --dtype; fp8, bytes: bf16]");
   add_choice(app, "--out-dtype", options.out_dtype, kSumTypes, "What combine writes [as --rows-dtype]");
-  app.add_option("--alignment", options.alignment, "packed: each expert's rows start at a multiple of it")
-      ->check(whole_number(1, kInt32Max))
-      ->capture_default_str();
+  app.add_option("--alignment", options.alignment, "packed: each expert's rows start at a multiple of it [1]")
+      ->check(whole_number(1, kInt32Max));
   app.add_option("--token-bytes", options.token_bytes, "bytes: size of a token [--hidden]")
       ->check(whole_number(1, kManyBytes));
   app.add_option("--scale-bytes", options.scale_bytes, "bytes: size of a token's scales, 0 for none [16]")
       ->check(whole_number(0, kManyBytes));
+}
+
+std::string contradiction(const ShapeOptions& options) {
+  if (options.alignment && options.layout != kExpertPacked) return "--alignment: only with --layout packed";
+  if (options.token_bytes && options.dtype != DispatchType::kBytes) return "--token-bytes: only with --dtype bytes";
+  if (options.scale_bytes && options.dtype != DispatchType::kBytes) return "--scale-bytes: only with --dtype bytes";
+  if (options.layout == kTokenMajor && options.weights == kWeightsAtCombine)
+    return "--weights combine: not with --layout token-major, where the experts' side has to add up";
+  return "";
 }
 
 AllToAllConfig config_of(const ShapeOptions& options) {
@@ -56,7 +65,7 @@ AllToAllConfig config_of(const ShapeOptions& options) {
   config.hidden = options.hidden;
   config.layout = options.layout;
   config.weights = options.weights;
-  config.alignment = options.alignment;
+  config.alignment = options.alignment.value_or(1);
   DType rows = kBf16;
   switch (options.dtype) {
     case DispatchType::kBf16:

@@ -14,7 +14,7 @@ namespace moeway::cli {
 enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBytes };
 
 struct ShapeOptions {
-  int ranks = 8;
+  std::optional<int> ranks;
   std::optional<int32_t> experts, topk;
   std::optional<int64_t> tokens;
   int64_t hidden = 2048;
@@ -23,15 +23,18 @@ struct ShapeOptions {
   std::optional<int64_t> token_bytes, scale_bytes;
   Layout layout = kExpertPadded;
   Weights weights = kWeightsAtDispatch;
-  int64_t alignment = 1;
+  std::optional<int64_t> alignment;
 };
 
+inline constexpr int kDefaultRanks = 8;
 inline constexpr int32_t kDefaultExperts = 64;
 inline constexpr int32_t kDefaultTopk = 8;
 inline constexpr int64_t kDefaultTokens = 128;
 
-// `ranks_option`: receives the option of --ranks.
-void add_shape_options(CLI::App& app, ShapeOptions& options, CLI::Option** ranks_option = nullptr);
+void add_shape_options(CLI::App& app, ShapeOptions& options);
+
+// Options that do not go together, and why; "" if all do.
+std::string contradiction(const ShapeOptions& options);
 
 // The library's config of the shape, but for the number of experts, topk and tokens.
 AllToAllConfig config_of(const ShapeOptions& options);

@@ -77,13 +77,16 @@ if(TARGET moeway_cli)
   list(PREPEND unit_links moeway_cli)
 endif()
 moeway_suite(unit ${unit_sources} LINK ${unit_links})
-if(TARGET moeway_cli)
-  file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/*.cc)
-  moeway_suite(cli ${cli_sources} LINK moeway_cli moeway)
-  if(TARGET cli_test)
-    add_dependencies(cli_test moeway_program)
-    target_compile_definitions(cli_test PRIVATE MOEWAY_PROGRAM="$<TARGET_FILE:moeway_program>")
-  endif()
+# The command line is called as a user calls it; each of these scripts is one test.
+if(TARGET moeway_program)
+  file(GLOB cli_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)
+  foreach(script IN LISTS cli_tests)
+    get_filename_component(name ${script} NAME_WE)
+    add_test(NAME cli.${name} COMMAND Python3::Interpreter -B ${script})
+    set_tests_properties(cli.${name} PROPERTIES TIMEOUT 600 LABELS cli
+      ENVIRONMENT MOEWAY_PROGRAM=$<TARGET_FILE:moeway_program>)
+  endforeach()
+  list(APPEND moeway_suites cli)
 endif()
 
 # What runs the ranks of a job is shared by both.

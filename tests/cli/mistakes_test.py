@@ -1,0 +1,81 @@
+"""Wrong options: exit code 2, and a message with the option, its value and what was expected."""
+
+import unittest
+
+from program import DATA, ProgramTest
+
+CASES = (
+    ((), "expected a command: run, doctor, plan"),
+    (("rnu",), "'rnu': did you mean 'run'?"),
+    (("--verison",), "did you mean '--version'?"),
+    (("run", "--rank", "3"), "not expected: --rank 3\n'--rank': did you mean '--ranks'?"),
+    (("run", "extra"), "not expected: extra"),
+    (("run", "--ranks"), "--ranks: 1 required"),
+    (("run", "--ranks", "0"), "--ranks: '0', expected a whole number from 1 to 1024"),
+    (("run", "--ranks", "2.5"), "--ranks: '2.5', expected a whole number from 1 to 1024"),
+    (("run", "--ranks", "-1"), "--ranks: '-1', expected"),
+    (("run", "--experts", "0"), "--experts: '0', expected"),
+    (("run", "--topk", "x"), "--topk: 'x', expected"),
+    (("run", "--topk", "65"), "--topk: 65, expected at most the number of experts, 64"),
+    (("run", "--tokens", "0"), "--tokens: '0', expected"),
+    (("run", "--hidden", "99999999999999999999"), "--hidden: '99999999999999999999', expected"),
+    (("run", "--dtype", "fp9"), "--dtype: 'fp9', expected bf16|f16|f32|fp8|fp8-ue8m0|bytes (did you mean 'fp8'?)"),
+    (("run", "--layout", "token_major"), "did you mean 'token-major'?"),
+    (("run", "--weights", "never"), "--weights: 'never', expected dispatch|combine"),
+    (("run", "--rows-dtype", "fp8"), "--rows-dtype: 'fp8', expected bf16|f16|f32"),
+    (("run", "--out-dtype", "f64"), "--out-dtype: 'f64', expected bf16|f16|f32"),
+    (("run", "--alignment", "0", "--layout", "packed"), "--alignment: '0', expected"),
+    (("run", "--alignment", "8"), "--alignment: only with --layout packed"),
+    (("run", "--token-bytes", "8"), "--token-bytes: only with --dtype bytes"),
+    (("run", "--scale-bytes", "8"), "--scale-bytes: only with --dtype bytes"),
+    (("run", "--layout", "token-major", "--weights", "combine"), "--weights combine: not with --layout token-major"),
+    (("run", "--rounds", "0"), "--rounds: '0', expected"),
+    (("run", "--execution", "cuda"), "--execution: 'cuda', expected fibers|threads|lanes"),
+    (("run", "--warps", "257"), "--warps: '257', expected a whole number from 1 to 256"),
+    (("run", "--ranks-as", "fibers"), "--ranks-as: 'fibers', expected processes|threads"),
+    (("run", "--timeout-ms", "0"), "--timeout-ms: '0', expected"),
+    (("run", "--seed", "-1"), "--seed: '-1', expected"),
+    (("run", "--skew", "nan"), "--skew: 'nan', expected a number from 0 to 10"),
+    (("run", "--layer", "1"), "--layer: only with --routes"),
+    (("run", "--routes", "/nonexistent"), "/nonexistent: No such file or directory"),
+    (("run", "--routes", DATA), f"{DATA}: a directory"),
+    (("run", "--routes", __file__), "mistakes_test.py:1: the line: \"\", expected one JSON object a line"),
+    (("run", "--routes", DATA / "routes_batches.jsonl", "--topk", "2"), "--topk: not with --routes"),
+    (("run", "--routes", DATA / "routes_batches.jsonl", "--skew", "1"), "--skew: not with --routes"),
+    (("run", "--routes", DATA / "routes_batches.jsonl", "--ragged"), "--ragged: not with --routes"),
+    (("run", "--routes", DATA / "routes_batches.jsonl", "--experts", "3"),
+     "routes_batches.jsonl:1: expert of token 0, route 1: 4, expected -1 to 2 (--experts is 3)"),
+    (("run", "--join", "--ranks", "2"), "--ranks: not with --join"),
+    (("run", "--join", "--ranks-as", "threads"), "--ranks-as: not with --join"),
+    (("run", "--json", "/nonexistent/result.json"), "--json: /nonexistent/result.json: its folder cannot be written to"),
+    (("run", "--json", "/tmp"), "--json: /tmp: a directory, expected a file"),
+    (("plan", "--topk", "70"), "topk is 70"),
+    (("plan", "--alignment", "8"), "--alignment: only with --layout packed"),
+    (("plan", "--ranks", "1024", "--hidden", "1099511627776"), "hidden 1099511627776"),
+    (("plan", "--routes", "x"), "not expected: --routes x"),
+    (("doctor", "--jsn"), "'--jsn': did you mean '--json'?"),
+)
+
+
+class Mistakes(ProgramTest):
+    def test_each(self):
+        for words, message in CASES:
+            with self.subTest(words=words):
+                done = self.call(*words)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertIn(message, done.stderr)
+                self.assertEqual(done.stdout, "")
+
+    def test_a_job_that_does_not_fit_is_refused_before_it_starts(self):
+        done = self.call("run", "--tokens", 10_000_000)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, r"the ranks need [\d.]+ TiB, and this machine has [\d.]+ [GMT]iB available")
+
+    def test_a_launcher_without_join_is_noticed(self):
+        done = self.call("run", "--ranks", 2, "--tokens", 2, "--hidden", 8, "--rounds", 1, OMPI_COMM_WORLD_SIZE="4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("started by mpirun without --join", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""Runs the command line in tests. MOEWAY_PROGRAM names the program; ctest sets it."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ.get("MOEWAY_PROGRAM", "moeway")
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "routes"
+# A hang is a failure. Sanitizers and a busy machine slow things down a lot.
+LIMIT_S = 150
+
+
+class ProgramTest(unittest.TestCase):
+    """Every test gets an empty directory for temporary files, which must be empty again when the test ends."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="moeway-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.meeting = os.path.join(self.folder, "tmp")
+        os.mkdir(self.meeting, 0o700)
+        self.environment = dict(os.environ, TMPDIR=self.meeting, XDG_RUNTIME_DIR=self.meeting, LC_ALL="C")
+        for variable in ("MOEWAY_TIMEOUT_MS", "MOEWAY_RANK", "MOEWAY_WORLD_SIZE"):
+            self.environment.pop(variable, None)
+
+    def tearDown(self):
+        self.assertEqual(os.listdir(self.meeting), [], "something was left in the temporary directory")
+
+    def call(self, *words, **environment):
+        """Runs the program to its end."""
+        return subprocess.run([PROGRAM, *map(str, words)], env={**self.environment, **environment},
+                              capture_output=True, text=True, encoding="utf-8", timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+
+    def start(self, *words):
+        """Starts the program; the test ends it."""
+        process = subprocess.Popen([PROGRAM, *map(str, words)], env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, encoding="utf-8", stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+    def run_json(self, *words):
+        """`moeway run` that must succeed; gives its JSON."""
+        done = self.call("run", *words, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
