@@ -1,6 +1,8 @@
 """`moeway run` on small jobs: every layout, type, way of weighing and form of execution, and what it prints."""
 
 import json
+import os
+import pty
 import shutil
 import subprocess
 import unittest
@@ -144,6 +146,26 @@ class Output(ProgramTest):
         other = self.run_json(*SMALL, "--seed", 10)
         self.assertEqual(first["load"], second["load"])
         self.assertNotEqual(first["load"], other["load"])
+
+    def test_progress_on_a_terminal_and_elsewhere(self):
+        def first_progress(stderr, ends):
+            process = subprocess.Popen([PROGRAM, "run", "--ranks", "2", "--tokens", "4", "--hidden", "8", "--rounds",
+                                        "1000000000"], env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr,
+                                       stdin=subprocess.DEVNULL)
+            try:
+                return os.read(ends, 300).decode("utf-8")
+            finally:
+                process.terminate()
+                process.wait(LIMIT_S)
+
+        ours, theirs = pty.openpty()
+        self.assertRegex(first_progress(theirs, ours), r"\A\r\x1b\[K\[ *#* *\] round [\d,]+ of 1,000,000,000")
+        os.close(ours)
+        os.close(theirs)
+        ours, theirs = os.pipe()
+        self.assertRegex(first_progress(theirs, ours), r"\Amoeway run: round [\d,]+ of 1,000,000,000, [\d.]+ s left\n")
+        os.close(ours)
+        os.close(theirs)
 
     def test_files_cannot_be_mistaken_for_success(self):
         done = self.call("run", *SMALL, "--json", "/dev/full")
