@@ -8,23 +8,14 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "core/communicator.h"
+#include "core/executor.h"
 #include "core/plan.h"
-#include "exec/host/grid.h"
-#include "launch/direct_host.h"
 #include "layout/heap_layout.h"
-#include "layout/workspace_layout.h"
 #include "transport/heap.h"
 
 namespace moeway::core {
-
-// For tests alone.
-struct Hooks {
-  uint64_t first_epoch = 0;   // Dispatches that count as sent at creation; equal on all ranks.
-  uint64_t perturb_seed = 0;  // See exec::Perturbation; 0 takes MOEWAY_PERTURB.
-};
 
 class AllToAll {
  public:
@@ -56,10 +47,8 @@ class AllToAll {
     int32_t num_tokens = 0;
     bool in_heap = false;  // token_major, not copied.
   };
-  class Watch;
 
   AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan);
-  Status allocate(const Hooks& hooks);
 
   Status check_may_send() const;
   // The round of a handle, if it is still known.
@@ -76,22 +65,16 @@ class AllToAll {
   kernels::direct::Round round_args(uint64_t dispatch) const;
   Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args, uint64_t dispatch);
   Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args, uint64_t dispatch);
-  Status finish_launch(const exec::LaunchControl& control, const char* call, uint64_t dispatch);
-  void tell_peers(exec::PeerWord word);
+  Status finish_launch(const char* call, uint64_t dispatch);
   RoundState& begin_round(const moeway_dispatch_input& input);
 
   std::shared_ptr<Communicator> communicator_;
   Plan plan_;
   uint64_t id_;  // Unique in the process: handles of other objects are told apart.
   std::unique_ptr<transport::SymmetricHeap> heap_;
-  std::vector<std::byte*> heaps_;  // By rank.
-  std::unique_ptr<std::byte[]> workspace_memory_;
-  std::byte* workspace_ = nullptr;  // Aligned.
-  std::unique_ptr<exec::HostGrid> grid_;
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Executor> executor_;
   uint64_t num_dispatches_ = 0;
   std::array<RoundState, layout::kEpochs> rounds_;
-  uint64_t bad_route_ = kernels::direct::kNoBadRoute;
   Status failure_;
   bool closed_ = false;
 };

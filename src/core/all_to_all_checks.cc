@@ -188,7 +188,7 @@ void AllToAll::fill_input(const moeway_dispatch_input& input, kernels::direct::D
   args->topk_idx = {matrix_view(input.topk_idx)};
   args->topk_weights = matrix_view(input.topk_weights);
   args->distinct_experts = plan_.config.distinct_experts != 0;
-  args->bad_route = &bad_route_;
+  args->bad_route = executor_->bad_route();
 }
 
 void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args) {

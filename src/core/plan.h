@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "launch/direct_host.h"
+#include "launch/choices.h"
 #include "layout/shape.h"
 
 namespace moeway::core {

@@ -1,0 +1,51 @@
+// Where an AllToAll's kernels run, with the memory that they reach: its heap, its workspace, and what they report.
+#pragma once
+
+#include <moeway/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/plan.h"
+#include "exec/report.h"
+#include "kernels/direct/combine_args.h"
+#include "kernels/direct/dispatch_args.h"
+#include "launch/choices.h"
+#include "layout/workspace_layout.h"
+#include "transport/heap.h"
+
+namespace moeway::core {
+
+// For tests alone.
+struct Hooks {
+  uint64_t first_epoch = 0;   // Dispatches that count as sent at creation; equal on all ranks.
+  uint64_t perturb_seed = 0;  // See exec::Perturbation; 0 takes MOEWAY_PERTURB.
+};
+
+// One thread at a time. Nothing here is collective and nothing waits for a peer, but for a launch's own waits.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Runs a launch, or enqueues it. Its failure may come with a later launch's.
+  virtual void dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) = 0;
+  virtual void combine(launch::Half half, const kernels::direct::CombineArgs& args) = 0;
+  // The first failure that a launch has reported.
+  virtual std::optional<exec::Failure> failure() const = 0;
+
+  // Tells all ranks something about this one, after everything that it has sent.
+  virtual void tell_peers(exec::PeerWord word) = 0;
+
+  virtual std::byte* workspace() const = 0;
+  // Where kernels say that a route cannot be; see DispatchArgs::bad_route.
+  virtual uint64_t* bad_route() = 0;
+  virtual layout::Counters counters() const = 0;
+};
+
+// `heap` and `transport` outlive the executor. All memory and all threads are taken here.
+Result<std::unique_ptr<Executor>> make_host_executor(const Plan& plan, int rank, const transport::SymmetricHeap& heap,
+                                                     const transport::Transport& transport, const Hooks& hooks);
+
+}  // namespace moeway::core
