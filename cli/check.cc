@@ -120,14 +120,11 @@ void Check::check_expert_rows() {
 void Check::check_row(int64_t row, int64_t expert, const Source& source) {
   const Mismatch where{.rank = rank_,
                        .round = round_,
-                       .what = "",
                        .expert = expert,
                        .row = row,
                        .from_rank = source.rank,
                        .from_token = source.token,
-                       .from_k = source.k,
-                       .expected = "",
-                       .got = ""};
+                       .from_k = source.k};
   ++rows_checked_;
   if (row >= buffers_.sizes.max_rows) {
     findings_.add({.rank = rank_,
@@ -229,7 +226,7 @@ void Check::check_sums() {
     pattern_.values(row_.data(), scales_.data(), values_.data());
     oracle_.sum(values_.data(), &batch.experts[route], &batch.weights[route], sum_.data());
     compare("sum", buffers_.config.output_dtype, sum_.data(), buffers_.sums.data() + t * buffers_.sum_bytes,
-            buffers_.sum_bytes, {.rank = rank_, .round = round_, .what = "", .row = t, .expected = "", .got = ""});
+            buffers_.sum_bytes, {.rank = rank_, .round = round_, .row = t});
     ++sums_checked_;
     if (t % 16 == 0) alive_();
   }

@@ -11,13 +11,13 @@ namespace moeway::cli {
 struct Mismatch {
   int rank = 0;  // Where it was seen.
   int64_t round = 0;
-  std::string what;  // "row", "scale", "sum" and so on: docs/command-line.md has the list.
+  std::string what{};  // "row", "scale", "sum" and so on: docs/command-line.md has the list.
   // -1 where it does not apply.
   int64_t expert = -1;
   int64_t row = -1;  // Row of x; of a sum: the token.
   int64_t element = -1;
   int64_t from_rank = -1, from_token = -1, from_k = -1;  // What the row should be.
-  std::string expected, got;
+  std::string expected{}, got{};
 };
 
 class Findings {

@@ -9,7 +9,9 @@
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "cli/sysfs.h"
 
@@ -36,36 +38,59 @@ int64_t usable_cores() {
   return cores;
 }
 
-// "max 100000" or "200000 100000": microseconds of processor time in each period (control groups, version 2).
-double limit_of_cores() {
-  const std::string line = read_line_of("/sys/fs/cgroup/cpu.max");
-  const size_t blank = line.find(' ');
-  double quota = 0, period = 0;
-  if (blank == std::string::npos) {  // Version 1.
-    quota = static_cast<double>(read_number_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").value_or(0));
-    period = static_cast<double>(read_number_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us").value_or(0));
-  } else {
-    std::from_chars(line.data(), line.data() + blank, quota);
-    std::from_chars(line.data() + blank + 1, line.data() + line.size(), period);
+// The control group of this process and those that hold it, innermost first: each may have a limit of its own.
+std::vector<std::string> control_groups() {
+  const std::string root = "/sys/fs/cgroup";
+  std::vector<std::string> folders;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("0::/")) continue;
+    for (std::string path = line.substr(3); path.size() > 1; path.resize(path.rfind('/')))
+      folders.push_back(root + path);
   }
+  folders.push_back(root);
+  return folders;
+}
+
+// "max 100000" or "200000 100000": microseconds of processor time in each period (control groups, version 2).
+double cores_of(const std::string& line) {
+  const size_t blank = line.find(' ');
+  if (blank == std::string::npos) return 0;
+  double quota = 0, period = 0;
+  std::from_chars(line.data(), line.data() + blank, quota);
+  std::from_chars(line.data() + blank + 1, line.data() + line.size(), period);
   return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+double limit_of_cores() {
+  double limit = 0;
+  for (const std::string& group : control_groups())
+    if (const double cores = cores_of(read_line_of(group + "/cpu.max")); cores > 0)
+      limit = limit == 0 ? cores : std::min(limit, cores);
+  if (limit > 0) return limit;
+  const std::string version_1 = "/sys/fs/cgroup/cpu/cpu.cfs_";
+  return cores_of(read_line_of(version_1 + "quota_us") + " " + read_line_of(version_1 + "period_us"));
+}
+
+// `used` counts files that were read and can be dropped again: `droppable` of it is no reason to refuse a job.
+void take_memory_limit(Machine& machine, std::optional<int64_t> limit, std::optional<int64_t> used,
+                       std::optional<int64_t> droppable) {
+  // Version 1 says "no limit" with a number near 2^63.
+  if (!limit || *limit <= 0 || *limit >= machine.memory_bytes) return;
+  machine.memory_limit_bytes = machine.memory_limit_bytes == 0 ? *limit : std::min(machine.memory_limit_bytes, *limit);
+  const int64_t room = std::max(*limit - used.value_or(0) + droppable.value_or(0), int64_t{0});
+  machine.memory_available_bytes = std::min(machine.memory_available_bytes, room);
 }
 
 void look_at_memory(Machine& machine) {
   machine.memory_bytes = read_kib_field("/proc/meminfo", "MemTotal").value_or(0);
   machine.memory_available_bytes = read_kib_field("/proc/meminfo", "MemAvailable").value_or(0);
-  auto limit = read_number_of("/sys/fs/cgroup/memory.max");
-  auto used = read_number_of("/sys/fs/cgroup/memory.current");
-  if (!used) {
-    limit = read_number_of("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    used = read_number_of("/sys/fs/cgroup/memory/memory.usage_in_bytes");
-  }
-  // Version 1 says "no limit" with a number near 2^63.
-  if (limit && *limit > 0 && *limit < machine.memory_bytes) {
-    machine.memory_limit_bytes = *limit;
-    const int64_t room = std::max(*limit - used.value_or(0), int64_t{0});
-    machine.memory_available_bytes = std::min(machine.memory_available_bytes, room);
-  }
+  for (const std::string& group : control_groups())
+    take_memory_limit(machine, read_number_of(group + "/memory.max"), read_number_of(group + "/memory.current"),
+                      read_field(group + "/memory.stat", "inactive_file"));
+  const std::string version_1 = "/sys/fs/cgroup/memory/memory.";
+  take_memory_limit(machine, read_number_of(version_1 + "limit_in_bytes"), read_number_of(version_1 + "usage_in_bytes"),
+                    read_field(version_1 + "stat", "total_inactive_file"));
   rlimit locked{};
   if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
     machine.locked_memory_limit_bytes = static_cast<int64_t>(locked.rlim_cur);

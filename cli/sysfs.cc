@@ -36,6 +36,15 @@ std::optional<int64_t> read_kib_field(const std::string& path, const std::string
   return std::nullopt;
 }
 
+std::optional<int64_t> read_field(const std::string& path, const std::string& field) {
+  std::ifstream file(path);
+  std::string name;
+  int64_t number = 0;
+  while (file >> name >> number)
+    if (name == field) return number;
+  return std::nullopt;
+}
+
 std::vector<std::string> entries_of(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error;
