@@ -38,10 +38,10 @@ class Sparse {
   void* data_;
 };
 
-#define MOEWAY_SKIP_WITHOUT_MEMORY(mebibytes)                                                \
-  if (kSanitizer) GTEST_SKIP() << "SKIPPED under a sanitizer: it shadows all mapped memory"; \
-  if (free_mebibytes() < (mebibytes))                                                        \
-  GTEST_SKIP() << "SKIPPED: needs " << (mebibytes) << " MiB of free memory, there are " << free_mebibytes()
+#define MOEWAY_SKIP_WITHOUT_MEMORY(mebibytes)                                               \
+  if (kSanitizer) GTEST_SKIP() << "not under a sanitizer, which shadows all mapped memory"; \
+  if (free_mebibytes() < (mebibytes))                                                       \
+  GTEST_SKIP() << "needs " << (mebibytes) << " MiB of free memory, there are " << free_mebibytes()
 
 constexpr int64_t kHidden = 4096;
 constexpr int64_t kMaxTokens = 4096;

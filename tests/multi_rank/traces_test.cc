@@ -44,7 +44,7 @@ Case trace_case(const Trace& trace, const LayoutForm& layout, const TokenForm& f
 void run_trace(const char* name) {
   const std::string path = std::string(MOEWAY_SOURCE_DIR) + "/../shared/routes/" + name;
   const Trace trace = read_trace(path);
-  if (trace.batches.empty()) GTEST_SKIP() << "SKIPPED: no real routing decisions, " << path << " is missing";
+  if (trace.batches.empty()) GTEST_SKIP() << "no real routing decisions, " << path << " is missing";
   int index = 0;
   for (const LayoutForm& layout : kLayoutForms) {
     for (const TokenForm& form : kTokenForms) {

@@ -126,8 +126,9 @@ TEST(WorldSizes, WithWeightsAtDispatchTheNumberOfRanksChangesOnlyTheDocumentedRo
       for (const int num_ranks : kWorldSizes) {
         if (kThreadSanitizer && num_ranks > 8) continue;
         const std::vector<std::byte> got = sums(case_of(num_ranks, layout, output));
-        ASSERT_EQ(got.size(), expected.size());
         const auto width = static_cast<size_t>(reference::dtype_bytes(output));
+        ASSERT_EQ(got.size(), bounds.size() * width);
+        ASSERT_EQ(expected.size(), bounds.size() * width);
         for (size_t i = 0; i < bounds.size(); ++i) {
           const double difference = static_cast<double>(load(output, got.data() + i * width)) -
                                     static_cast<double>(load(output, expected.data() + i * width));
