@@ -73,7 +73,7 @@ void Check::check_counts() {
     const int64_t got = buffers_.num_rows.as<int32_t>()[local];
     if (got != counts_[local])
       findings_.add({.rank = rank_,
-                     .round = round_,
+                     .round = round_ + 1,
                      .what = "count",
                      .expert = expert,
                      .expected = std::to_string(counts_[local]),
@@ -85,7 +85,7 @@ void Check::check_counts() {
     next += counts_[local];
     if (const int64_t first = buffers_.first_row.as<int64_t>()[local]; first != first_rows_[local])
       findings_.add({.rank = rank_,
-                     .round = round_,
+                     .round = round_ + 1,
                      .what = "first_row",
                      .expert = expert,
                      .expected = std::to_string(first_rows_[local]),
@@ -119,7 +119,7 @@ void Check::check_expert_rows() {
 
 void Check::check_row(int64_t row, int64_t expert, const Source& source) {
   const Mismatch where{.rank = rank_,
-                       .round = round_,
+                       .round = round_ + 1,
                        .expert = expert,
                        .row = row,
                        .from_rank = source.rank,
@@ -128,7 +128,7 @@ void Check::check_row(int64_t row, int64_t expert, const Source& source) {
   ++rows_checked_;
   if (row >= buffers_.sizes.max_rows) {
     findings_.add({.rank = rank_,
-                   .round = round_,
+                   .round = round_ + 1,
                    .what = "count",
                    .expert = expert,
                    .row = row,
@@ -180,7 +180,7 @@ void Check::check_local_routes(int64_t row, const Source& source, const Batch* b
     const int32_t got = buffers_.topk_idx.as<int32_t>()[at];
     const float got_weight = buffers_.topk_weights.as<float>()[at];
     Mismatch wrong{.rank = rank_,
-                   .round = round_,
+                   .round = round_ + 1,
                    .what = "topk_idx",
                    .row = row,
                    .element = k,
@@ -208,7 +208,7 @@ void Check::check_untouched(bool thorough) {
                        (buffers_.token_major || buffers_.row_source.is_poison(row * 12, 12));
     if (!clean)
       findings_.add({.rank = rank_,
-                     .round = round_,
+                     .round = round_ + 1,
                      .what = "untouched",
                      .row = row,
                      .expected = "a row that holds nothing left as it was",
@@ -226,14 +226,14 @@ void Check::check_sums() {
     pattern_.values(row_.data(), scales_.data(), values_.data());
     oracle_.sum(values_.data(), &batch.experts[route], &batch.weights[route], sum_.data());
     compare("sum", buffers_.config.output_dtype, sum_.data(), buffers_.sums.data() + t * buffers_.sum_bytes,
-            buffers_.sum_bytes, {.rank = rank_, .round = round_, .row = t});
+            buffers_.sum_bytes, {.rank = rank_, .round = round_ + 1, .row = t});
     ++sums_checked_;
     if (t % 16 == 0) alive_();
   }
   const int64_t behind = batch.num_tokens * buffers_.sum_bytes;
   if (!buffers_.sums.is_poison(behind, buffers_.sums.bytes() - behind))
     findings_.add({.rank = rank_,
-                   .round = round_,
+                   .round = round_ + 1,
                    .what = "untouched",
                    .row = batch.num_tokens,
                    .expected = "nothing behind the sum of the last token",
@@ -256,7 +256,7 @@ void Check::check_guards() {
   for (const auto& [name, bytes] : guarded)
     if (!bytes.guard_intact())
       findings_.add({.rank = rank_,
-                     .round = round_,
+                     .round = round_ + 1,
                      .what = "guard",
                      .expected = fmt::format("nothing behind the end of {}", name),
                      .got = "something written there"});

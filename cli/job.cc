@@ -88,7 +88,7 @@ bool Job::start(const std::string& directory) {
 std::string Job::last_seen(int rank) const {
   const RankProgress& progress = board_.rank(rank);
   if (progress.phase() == Phase::kMeeting) return "while the ranks were meeting";
-  return fmt::format("in round {}, {}", progress.round(), phase_name(progress.phase()));
+  return fmt::format("in round {}, {}", progress.round() + 1, phase_name(progress.phase()));
 }
 
 void Job::wait_for_news() {

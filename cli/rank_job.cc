@@ -34,7 +34,7 @@ class RankRun {
     return fmt::format("{}: {}", what, status.to_string());
   }
   std::string failed_in_round(int64_t round, const Status& status) const {
-    return fmt::format("{} in round {}: {}", phase_name(progress_.phase()), round, status.to_string());
+    return fmt::format("{} in round {}: {}", phase_name(progress_.phase()), round + 1, status.to_string());
   }
   void check_stats(Findings& findings, const Moved& moved);
   void fill_report(const Check& check);

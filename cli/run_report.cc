@@ -42,9 +42,9 @@ std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
 }
 
 std::string moved_line(const char* name, int64_t bytes, int64_t bytes_by_route) {
-  const double factor = bytes == 0 ? 1 : static_cast<double>(bytes_by_route) / static_cast<double>(bytes);
-  return fmt::format("  {:<10} {:>22}{:>22}{:>17.2f} times less\n", name, bytes_text(static_cast<double>(bytes)),
-                     bytes_text(static_cast<double>(bytes_by_route)), factor);
+  const double kept = bytes_by_route == 0 ? 1 : static_cast<double>(bytes) / static_cast<double>(bytes_by_route);
+  return fmt::format("  {:<10} {:>22}{:>22}{:>15.1f} %\n", name, bytes_text(static_cast<double>(bytes)),
+                     bytes_text(static_cast<double>(bytes_by_route)), 100 * (1 - kept));
 }
 
 std::string moved_text(const RunSetup& setup, const RunSummary& summary) {
@@ -53,7 +53,7 @@ std::string moved_text(const RunSetup& setup, const RunSummary& summary) {
       fmt::format("\nMoved in {}: {}, {} to experts; a token went to {:.2f} ranks on average\n",
                   counted(setup.job.rounds, "round"), counted(moved.tokens, "token"), counted(moved.routes, "row"),
                   moved.tokens == 0 ? 0.0 : static_cast<double>(moved.tokens_sent) / static_cast<double>(moved.tokens));
-  text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "sent row by row", "that is");
+  text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "sent row by row", "saved");
   text += moved_line("dispatch", summary.dispatch_bytes, summary.dispatch_bytes_by_route);
   text += moved_line("combine", summary.combine_bytes, summary.combine_bytes_by_route);
   return text;

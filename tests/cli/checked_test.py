@@ -34,12 +34,12 @@ class Checked(ProgramTest):
         self.assertEqual(self.call_damaged("nothing").returncode, 0)
 
     def test_each_kind_is_found(self):
-        # The four phases are called in rounds 1, 2, 4 and 5: the second call of each is in round 2.
-        for what, text in (("row", r"rank 0, round 2: row 0 of expert \d \(from rank \d, token \d, k \d\), element 0: "
+        # The four phases are called in rounds 2, 3, 5 and 6: the second call of each is in round 3.
+        for what, text in (("row", r"rank 0, round 3: row 0 of expert \d \(from rank \d, token \d, k \d\), element 0: "
                                    r"expected .* \(0x....\), got .* \(0x....\)"),
-                           ("count", r"round 2: count of expert \d: expected \d+, got \d+"),
-                           ("source", r"round 2: source of row 0 of expert \d .*: expected rank \d, token \d, k \d, got "),
-                           ("sum", r"rank 0, round 2: sum of token 0, element 0: expected .*, got ")):
+                           ("count", r"round 3: count of expert \d: expected \d+, got \d+"),
+                           ("source", r"round 3: source of row 0 of expert \d .*: expected rank \d, token \d, k \d, got "),
+                           ("sum", r"rank 0, round 3: sum of token 0, element 0: expected .*, got ")):
             with self.subTest(what=what):
                 done = self.call_damaged(what)
                 self.assertEqual(done.returncode, 1, done.stdout)
@@ -50,7 +50,7 @@ class Checked(ProgramTest):
     def test_a_stray_write_is_found_in_the_end(self):
         done = self.call_damaged("stray")
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertRegex(done.stderr, r"round 5: untouched of row \d+: expected a row that holds nothing left as it was")
+        self.assertRegex(done.stderr, r"round 6: untouched of row \d+: expected a row that holds nothing left as it was")
 
     def test_json_has_the_first_mismatches(self):
         done = self.call_damaged("row", "--json")
@@ -60,7 +60,7 @@ class Checked(ProgramTest):
         self.assertGreaterEqual(result["mismatches"]["count"], 2)
         first = result["mismatches"]["first"][0]
         self.assertEqual({key: first[key] for key in ("rank", "round", "what", "row", "element")},
-                         {"rank": 0, "round": 2, "what": "row", "row": 0, "element": 0})
+                         {"rank": 0, "round": 3, "what": "row", "row": 0, "element": 0})
         self.assertEqual(set(first), {"rank", "round", "what", "expert", "row", "element", "from_rank", "from_token",
                                       "from_k", "expected", "got"})
 

@@ -152,7 +152,7 @@ TEST(Check, NamesAWrongElementOfARow) {
   Delivered delivered(kExpertPadded);
   flip(delivered.buffers->x, 27 * 260 + 2 * 77);  // Second expert, first row.
   EXPECT_THAT(delivered.first_finding(),
-              testing::MatchesRegex("rank 1, round 5: row 27 of expert 4 \\(from rank 0, token ., k .\\), element 77: "
+              testing::MatchesRegex("rank 1, round 6: row 27 of expert 4 \\(from rank 0, token ., k .\\), element 77: "
                                     "expected .* \\(0x....\\), got .* \\(0x....\\)"));
 }
 
@@ -216,7 +216,7 @@ TEST(Check, NamesWrongLocalRoutesOfATokenMajorRow) {
 TEST(Check, NamesAWrongSum) {
   Delivered delivered(kExpertPadded);
   flip(delivered.buffers->sums, 260 + 2 * 129);
-  EXPECT_THAT(delivered.first_finding(), HasSubstr("rank 1, round 5: sum of token 1, element 129: expected "));
+  EXPECT_THAT(delivered.first_finding(), HasSubstr("rank 1, round 6: sum of token 1, element 129: expected "));
 }
 
 TEST(Check, CountsAllAndKeepsTheFirstFew) {
