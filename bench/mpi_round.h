@@ -11,21 +11,14 @@
 
 #include "round.h"
 
-// The sums are compiled for the processors that moeway's kernels need; creation of the first AllToAll has refused others.
-#if defined(__x86_64__)
-#define BENCH_SUM __attribute__((target("avx2,fma"))) inline
-#else
-#define BENCH_SUM inline
-#endif
-
 namespace bench {
 
 // sum[i] += weight * row[i], each with one rounding.
-BENCH_SUM void add_scaled(float* __restrict sum, const Bf16* __restrict row, float weight, int64_t n) {
+inline void add_scaled(float* __restrict sum, const Bf16* __restrict row, float weight, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] = std::fma(weight, to_float(row[i]), sum[i]);
 }
 
-BENCH_SUM void round_sum(Bf16* __restrict out, const float* __restrict sum, int64_t n) {
+inline void round_sum(Bf16* __restrict out, const float* __restrict sum, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = to_bf16(sum[i]);
 }
 

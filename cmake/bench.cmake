@@ -25,6 +25,8 @@ foreach(source IN LISTS bench_sources)
     list(APPEND libraries benchmark::benchmark)
   endif()
   add_executable(bench_${name} ${source})
+  # What moeway is compared with is compiled for the processors that its kernels need.
+  target_compile_options(bench_${name} PRIVATE ${moeway_kernel_flags})
   target_link_libraries(bench_${name} PRIVATE ${libraries} moeway_flags)
   set_target_properties(bench_${name} PROPERTIES
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench CXX_EXTENSIONS OFF)
