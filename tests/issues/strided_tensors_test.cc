@@ -128,6 +128,29 @@ TEST(StridedTensors, OneRowExpandedToMany) {
   }
 }
 
+// The last row first in memory: a negative stride.
+TEST(StridedTensors, RowsFromTheLastToTheFirst) {
+  for (const LayoutForm& layout : kLayoutForms) {
+    Case job = strided_case(layout);
+    job.tokens = reference::Tokens::kFull;
+    const auto batches = make_batches(job);
+    const bool passed = expect_runs(2, As::kThreads, [&](Rank& rank) {
+      Job own(rank, job, batches);
+      if (!own.create()) return;
+      DispatchInput in = own.make_input(0);
+      const int64_t tokens = in.x.shape[0], columns = in.x.shape[1];
+      std::vector<uint16_t> flipped(static_cast<size_t>(tokens * columns));
+      for (int64_t t = 0; t < tokens; ++t)
+        std::memcpy(&flipped[static_cast<size_t>((tokens - 1 - t) * columns)],
+                    static_cast<const uint16_t*>(in.x.data) + t * columns, static_cast<size_t>(columns) * 2);
+      in.x.data = flipped.data() + (tokens - 1) * columns;
+      in.x.strides[0] = -columns;
+      if (own.dispatch_with(0, in)) own.combine(0);
+    });
+    ASSERT_TRUE(passed) << describe(job);
+  }
+}
+
 // Strides of dimensions with fewer than two elements do not matter, whatever they are.
 TEST(StridedTensors, OneTokenOrNoneWithAnyStridesIsDense) {
   for (const LayoutForm& layout : kLayoutForms) {
