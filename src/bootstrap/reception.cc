@@ -42,14 +42,19 @@ struct Guest {
   Proof proof{};
 };
 
-std::string name_of(const sockaddr_storage& address, socklen_t length) {
-  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return "a process of this host";
+// Who is at the other end, for messages.
+std::string name_of(int fd, const sockaddr_storage& address, socklen_t length) {
+  ucred peer{};
+  socklen_t peer_length = sizeof(peer);
+  if (address.ss_family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) == 0)
+    return fmt::format("process {}", peer.pid);
   std::array<char, 64> host{};
   std::array<char, 16> port{};
   if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(), host.size(), port.data(),
                   port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "an unknown address";
   }
+  if (address.ss_family == AF_INET6) return fmt::format("[{}]:{}", host.data(), port.data());
   return fmt::format("{}:{}", host.data(), port.data());
 }
 
@@ -119,7 +124,8 @@ class Receiver {
         if (errno == EMFILE || errno == ENFILE) make_room(errno);
         return;  // Nobody there, or one that has gone again.
       }
-      guests_.emplace_back(std::move(socket), name_of(address, length));
+      std::string name = name_of(socket.get(), address, length);
+      guests_.emplace_back(std::move(socket), std::move(name));
       if (reception_.same_user && !peer_is_same_user(guests_.back().socket.get())) {
         turn_away(guests_.back(), "it belongs to another user");
         continue;

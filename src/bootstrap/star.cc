@@ -191,7 +191,7 @@ class StarPoint final : public CountedCollective {
     const FrameHeader header{kFrameMagic, FrameKind::kGather, call(), bytes, left_ms(deadline)};
     Outgoing outgoing(&header, sizeof(header), in, bytes);
     reader_.expect(FrameKind::kResult, call(), bytes, out, bytes * static_cast<size_t>(size()));
-    const Status status = exchange(outgoing, deadline);
+    Status status = exchange(outgoing, deadline);
     // Rank 0 tells the others; a failure frame inside half a gather frame would be taken for its rest.
     if (!status.ok() && (outgoing.done() || !outgoing.started())) leave(status);
     if (!status.ok()) shutdown(stream_.get(), SHUT_WR);

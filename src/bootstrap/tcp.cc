@@ -28,6 +28,11 @@ constexpr std::chrono::milliseconds kConnectLimit{5000};
 
 std::string text_of(int error_number) { return std::generic_category().message(error_number); }
 
+std::string where(const std::string& address, int port) {
+  const bool six = address.find(':') != std::string::npos;
+  return six ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
+}
+
 void set_option(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
 
 Descriptor make_socket(int family) { return Descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
@@ -89,7 +94,7 @@ Result<Descriptor> open_listener(const std::string& address, int port, Deadline 
       continue;
     }
     return error(
-        MOEWAY_UNAVAILABLE, "rank 0 cannot listen at {}:{}: {}; expected {}", address, port, text_of(failure),
+        MOEWAY_UNAVAILABLE, "rank 0 cannot listen at {}: {}; expected {}", where(address, port), text_of(failure),
         failure == EADDRINUSE ? "a port that no other process uses" : "an address of the machine that rank 0 runs on");
   }
 }
@@ -132,8 +137,8 @@ class Connector {
     if (ask_again_.passed()) {
       ask_again_ = Deadline::after(std::chrono::milliseconds(1000));
       Result<std::vector<SocketAddress>> found = resolve(address_, port_, deadline);
+      problem_ = found.status().message();
       if (found.ok()) addresses_ = std::move(found).value();
-      if (!found.ok()) problem_ = found.status().message();
     }
     attempt.problem = problem_;
     for (const SocketAddress& at : addresses_) {
@@ -151,8 +156,6 @@ class Connector {
   std::string problem_;  // Why there are no addresses.
   Deadline ask_again_ = Deadline::after(std::chrono::milliseconds(0));
 };
-
-std::string where(const std::string& address, int port) { return fmt::format("{}:{}", address, port); }
 
 Result<std::unique_ptr<Collective>> receive(const std::string& address, int port, const std::string& secret,
                                             int num_ranks, Deadline deadline) {

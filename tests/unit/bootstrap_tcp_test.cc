@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <random>
@@ -226,6 +227,36 @@ TEST(Tcp, IsNotKeptOutByAFlood) {
   std::vector<Descriptor> strangers;
   for (int i = 0; i < 400; ++i) strangers.push_back(connect_at(port));
   EXPECT_EQ(ranks.outcomes(kPatience), all_well(3));
+}
+
+TEST(Tcp, IsNotKeptOutWhenItHasNoDescriptorLeft) {
+  const int port = free_port();
+  RankProcesses ranks(3, [&](int rank) -> std::string {
+    const rlimit few{40, 40};
+    if (rank == 0 && setrlimit(RLIMIT_NOFILE, &few) != 0) return "no limit";
+    if (rank > 0) std::this_thread::sleep_for(milliseconds(300));
+    return meet_and_gather(port, rank, 3);
+  });
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connect_at(port));
+  EXPECT_EQ(ranks.outcomes(kPatience), all_well(3));
+}
+
+TEST(Tcp, MeetsOverIpv6) {
+  const Descriptor probe(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  socklen_t length = sizeof(address);
+  if (bind(probe.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) GTEST_SKIP() << "no IPv6 on this machine";
+  getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  const int port = ntohs(address.sin6_port);
+  EXPECT_THAT(meet_tcp("::1", port, kSecret, 0, 2, milliseconds(100)).status().message(),
+              HasSubstr(fmt::format("cannot listen at [::1]:{}", port)));
+  const int free = free_port();
+  const auto outcomes = run_processes(
+      2, [&](int rank) { return meet_tcp("::1", free, kSecret, rank, 2, kPatience).status().to_string(); });
+  EXPECT_THAT(outcomes, Each("OK"));
 }
 
 TEST(Tcp, TellsBothOfDifferentProtocolVersions) {

@@ -180,7 +180,12 @@ TEST(HostIsolation, TellsEverybodyOfARankThatCannotReachTheSocket) {
 TEST(HostIsolation, TellsEverybodyOfATemporaryDirectoryThatCannotBeUsed) {
   const TemporaryDirectory meeting;
   const auto outcomes = run_processes(2, [&](int rank) -> std::string {
-    if (rank == 0 && !forbid(SYS_mkdir, EROFS)) return "no filter";
+#ifdef SYS_mkdir
+    constexpr unsigned kMakeDirectory = SYS_mkdir;
+#else
+    constexpr unsigned kMakeDirectory = SYS_mkdirat;
+#endif
+    if (rank == 0 && !forbid(kMakeDirectory, EROFS)) return "no filter";
     return meet_and_share(meeting.path(), rank, 2);
   });
   EXPECT_THAT(outcomes, Each(AllOf(HasSubstr("UNAVAILABLE: rank 0: cannot make directory"), HasSubstr("Read-only"))));
