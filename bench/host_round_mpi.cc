@@ -138,8 +138,13 @@ std::vector<Outcome> measure(const std::vector<std::unique_ptr<Round>>& rounds, 
   std::vector<int64_t> bytes;
   for (const auto& round : rounds) bytes.push_back(-round->row_bytes_sent());
   std::vector<Bf16> y(static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.hidden));
+  // In another order each time, the same on all ranks: who comes after the dense exchange finds cold caches.
+  std::vector<size_t> order(rounds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 generator(1);
   for (int i = 0; i < iterations; ++i) {
-    for (size_t r = 0; r < rounds.size(); ++r)
+    std::shuffle(order.begin(), order.end(), generator);
+    for (const size_t r : order)
       samples[r].push_back(run(*rounds[r], sets[static_cast<size_t>(i) % sets.size()], y, false));
   }
   for (size_t r = 0; r < rounds.size(); ++r) bytes[r] += rounds[r]->row_bytes_sent();
