@@ -150,7 +150,7 @@ class Output(ProgramTest):
     def test_progress_on_a_terminal_and_elsewhere(self):
         def first_progress(stderr, ends):
             process = subprocess.Popen([PROGRAM, "run", "--ranks", "2", "--tokens", "4", "--hidden", "8", "--rounds",
-                                        "1000000000"], env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr,
+                                        "1000000000", "--execution", "threads"], env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr,
                                        stdin=subprocess.DEVNULL)
             try:
                 return os.read(ends, 300).decode("utf-8")
