@@ -8,8 +8,8 @@ namespace moeway {
 // A non-negative 64-bit size, or "too large". Sums and products of too large values are too large.
 class CheckedSize {
  public:
-  constexpr CheckedSize(int64_t value)
-      : value_(value), ok_(value >= 0) {}  // NOLINT(google-explicit-constructor): stands for a number
+  // NOLINTNEXTLINE(google-explicit-constructor): stands for a number.
+  constexpr CheckedSize(int64_t value) : value_(value), ok_(value >= 0) {}
 
   constexpr bool ok() const { return ok_; }
   constexpr int64_t value() const { return value_; }  // Requires ok().
