@@ -12,7 +12,12 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   static Deadline never() { return Deadline(Clock::time_point::max()); }
-  static Deadline after(std::chrono::milliseconds timeout) { return Deadline(Clock::now() + timeout); }
+  // A timeout that leaves the clock's range is no limit.
+  static Deadline after(std::chrono::milliseconds timeout) {
+    const Clock::time_point now = Clock::now();
+    const auto most = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::time_point::max() - now);
+    return timeout < most ? Deadline(now + timeout) : never();
+  }
 
   bool passed() const { return Clock::now() >= at_; }
   // Never negative; rounded up, so that a wait of this length ends at or after the deadline.

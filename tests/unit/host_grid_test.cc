@@ -2,8 +2,14 @@
 #include "exec/host/grid.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cfenv>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -193,6 +199,75 @@ TEST_P(HostGridTest, TheLastSignalOfAPeerThatIsGoneIsSeen) {
       },
       launch);
   EXPECT_FALSE(launch.failure().has_value());
+}
+
+// Bits must not depend on what the caller's thread has set, nor on the thread that a team runs in.
+TEST_P(HostGridTest, KernelsRunInTheDefaultFloatingPointEnvironmentAndLeaveTheCallersAlone) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  std::fesetround(FE_UPWARD);
+  std::atomic<int> wrong{0};
+  grid->launch([&](const HostTeam&) { wrong += std::fegetround() != FE_TONEAREST; }, launch);
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST_P(HostGridTest, ASignalThatTheCallerBlocksStaysBlockedInItsThread) {
+  const auto grid = make();
+  LaunchControl launch = control();
+  sigset_t usr1, before;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &usr1, &before);
+  std::atomic<int> unblocked{0};
+  const pthread_t caller = pthread_self();
+  grid->launch(
+      [&](const HostTeam&) {
+        sigset_t now;
+        pthread_sigmask(SIG_SETMASK, nullptr, &now);
+        if (pthread_equal(pthread_self(), caller) != 0 && sigismember(&now, SIGUSR1) == 0) ++unblocked;
+      },
+      launch);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(unblocked.load(), 0);
+}
+
+// In a child: the limit holds for the rest of a process.
+TEST_P(HostGridTest, ThreadsAndStacksThatCannotBeHadAreAnExceptionNotTheEnd) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than the limit of this test leaves";
+#endif
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit little{96u << 20,
+                        96u << 20};  // Room for some stacks of 8 MiB, not for 256; for 1000 fibers, not for 8192.
+    setrlimit(RLIMIT_AS, &little);
+    int outcome = 1;
+    try {
+      (void)HostGrid::make({GetParam().form, 256, 1 << 20, 0});
+    } catch (const std::exception&) {
+      outcome = 0;
+    }
+    _exit(outcome);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_P(HostGridTest, AForkMayDestroyItsCopy) {
+  auto grid = make();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // Waiting for threads that the child does not have would last for ever.
+    grid.reset();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
 }
 
 TEST_P(HostGridTest, LaunchesMayComeFromDifferentThreads) {

@@ -1,4 +1,5 @@
-// The CUDA form of the execution contract (exec/team.h): a team is kThreads threads of a block, with a named barrier of its own.
+// The CUDA form of the execution contract (exec/team.h): a team is kThreads threads of a block, with a named barrier of
+// its own.
 #pragma once
 
 #include <cstddef>
@@ -121,9 +122,10 @@ class CudaTeam {
           const PeerWord word = control_.word(site.peer);
           if (word == PeerWord::kFailed) kind = FailureKind::kPeerFailed;
           if (word == PeerWord::kClosed) kind = FailureKind::kPeerClosed;
-          // The peer's last signals may have come between the read and the look at its word.
-          if (kind != FailureKind::kNone && read() == expected) return true;
           if (kind == FailureKind::kNone && now - start > control_.timeout_ns) kind = FailureKind::kDeadline;
+          // The signal may have come between the read and what was looked at since.
+          if (kind != FailureKind::kNone) seen = read();
+          if (seen == expected) return true;
         }
         if (kind == FailureKind::kNone) continue;
         control_.fail({kind, site, expected, seen});

@@ -72,7 +72,7 @@ class SlowWait {
       kind = FailureKind::kPeerLost;
     }
     if (kind == FailureKind::kNone) return true;
-    if (kind != FailureKind::kDeadline) seen = read();
+    seen = read();
     if (seen == expected) return true;
     control_.fail({kind, site, expected, seen});
     return false;

@@ -1,10 +1,12 @@
 #include "exec/host/fiber.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#include <cassert>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -16,30 +18,44 @@
 namespace moeway::exec {
 namespace {
 
-constexpr size_t kGuardBytes = 4096;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kStackBytes = 256 * 1024;  // Instrumented frames are several times as large.
 #else
 constexpr size_t kStackBytes = 64 * 1024;
 #endif
 
-// A stack whose lowest page cannot be touched: an overflow ends the process instead of writing into a neighbour.
-std::byte* map_stack() {
-  void* memory =
-      mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+}  // namespace
+
+FiberPool::Stack::Stack(size_t bytes) : guard_bytes_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+  bytes_ = guard_bytes_ + (bytes + guard_bytes_ - 1) / guard_bytes_ * guard_bytes_;
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  mprotect(memory, kGuardBytes, PROT_NONE);
-  return static_cast<std::byte*>(memory) + kGuardBytes;
+  memory_ = static_cast<std::byte*>(memory);
+  if (mprotect(memory_, guard_bytes_, PROT_NONE) != 0) {  // As many mappings as the process may have.
+    munmap(memory_, bytes_);
+    throw std::bad_alloc();
+  }
 }
 
-}  // namespace
+FiberPool::Stack::Stack(Stack&& other) noexcept { *this = std::move(other); }
+
+FiberPool::Stack& FiberPool::Stack::operator=(Stack&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(guard_bytes_, other.guard_bytes_);
+  return *this;
+}
+
+FiberPool::Stack::~Stack() {
+  if (memory_ != nullptr) munmap(memory_, bytes_);
+}
 
 FiberPool::FiberPool(int count) : fibers_(static_cast<size_t>(count)) {
   for (int i = 0; i < count; ++i) {
     Fiber& fiber = fibers_[static_cast<size_t>(i)];
-    fiber.stack = map_stack();
+    fiber.stack = Stack(kStackBytes);
     getcontext(&fiber.context);
-    fiber.context.uc_stack = {fiber.stack, 0, kStackBytes};
+    fiber.context.uc_stack = {fiber.stack.data(), 0, fiber.stack.bytes()};
     fiber.context.uc_link = nullptr;
     const auto address = reinterpret_cast<uint64_t>(this);  // makecontext passes ints only.
     makecontext(&fiber.context, reinterpret_cast<void (*)()>(&FiberPool::enter), 3,
@@ -51,20 +67,23 @@ FiberPool::FiberPool(int count) : fibers_(static_cast<size_t>(count)) {
 }
 
 FiberPool::~FiberPool() {
-  for (Fiber& fiber : fibers_) {
 #if defined(__SANITIZE_THREAD__)
-    if (fiber.sanitizer_fiber != nullptr) __tsan_destroy_fiber(fiber.sanitizer_fiber);
+  for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.sanitizer_fiber);
 #endif
-    if (fiber.stack != nullptr) munmap(fiber.stack - kGuardBytes, kGuardBytes + kStackBytes);
-  }
 }
 
-void FiberPool::run(const std::function<void(int)>& body) {
+void FiberPool::run(FunctionRef<void(int)> body) {
   if (count() == 0) return;
+  // A switch also switches signal masks: fibers run with the one that the calling thread has now.
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   body_ = &body;
   current_ = 0;
   num_running_ = count();
-  for (Fiber& fiber : fibers_) fiber.ended = false;
+  for (Fiber& fiber : fibers_) {
+    fiber.ended = false;
+    fiber.context.uc_sigmask = mask;
+  }
 #if defined(__SANITIZE_THREAD__)
   caller_.sanitizer_fiber = __tsan_get_current_fiber();
 #endif
@@ -103,8 +122,8 @@ FiberPool::Fiber& FiberPool::next_after(int index) {
 void FiberPool::switch_to(Fiber& from, Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   const bool to_caller = &to == &caller_;
-  __sanitizer_start_switch_fiber(&from.sanitizer_stack, to_caller ? caller_stack_ : to.stack,
-                                 to_caller ? caller_stack_bytes_ : kStackBytes);
+  __sanitizer_start_switch_fiber(&from.sanitizer_stack, to_caller ? caller_stack_ : to.stack.data(),
+                                 to_caller ? caller_stack_bytes_ : to.stack.bytes());
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(to.sanitizer_fiber, 0);

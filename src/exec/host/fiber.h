@@ -4,9 +4,10 @@
 #include <ucontext.h>
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <vector>
+
+#include "base/function_ref.h"
 
 namespace moeway::exec {
 
@@ -21,16 +22,32 @@ class FiberPool {
 
   // body(i) for every fiber i; returns when all have returned. `body` must not throw. Any thread may call it, one at a
   // time.
-  void run(const std::function<void(int)>& body);
+  void run(FunctionRef<void(int)> body);
   // From within a fiber: lets the next one that has not ended go on.
   void hand_over();
   int count() const { return static_cast<int>(fibers_.size()); }
   int num_running() const { return num_running_; }
 
  private:
+  // Memory whose lowest page cannot be touched: an overflow ends the process instead of writing into a neighbour.
+  class Stack {
+   public:
+    Stack() = default;
+    explicit Stack(size_t bytes);
+    Stack(Stack&& other) noexcept;
+    Stack& operator=(Stack&& other) noexcept;
+    ~Stack();
+    std::byte* data() const { return memory_ + guard_bytes_; }
+    size_t bytes() const { return bytes_ - guard_bytes_; }
+
+   private:
+    std::byte* memory_ = nullptr;
+    size_t bytes_ = 0;
+    size_t guard_bytes_ = 0;
+  };
   struct Fiber {
     ucontext_t context{};
-    std::byte* stack = nullptr;
+    Stack stack;
     bool ended = false;
     void* sanitizer_stack = nullptr;  // AddressSanitizer's, while the fiber is not running.
     void* sanitizer_fiber = nullptr;  // ThreadSanitizer's.
@@ -44,7 +61,7 @@ class FiberPool {
   Fiber caller_;
   const void* caller_stack_ = nullptr;  // AddressSanitizer's bounds of the calling thread's stack.
   size_t caller_stack_bytes_ = 0;
-  const std::function<void(int)>* body_ = nullptr;
+  const FunctionRef<void(int)>* body_ = nullptr;
   bool left_caller_ = false;  // Nobody has arrived since run() left the calling thread's stack.
   int current_ = 0;
   int num_running_ = 0;

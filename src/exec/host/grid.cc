@@ -1,11 +1,14 @@
 #include "exec/host/grid.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <barrier>
 #include <thread>
 
 #include "exec/host/backoff.h"
 #include "exec/host/fiber.h"
+#include "exec/host/float_environment.h"
 
 namespace moeway::exec {
 namespace {
@@ -25,9 +28,10 @@ class FiberGrid final : public HostGrid, private Scheduler {
         pool_(options.num_teams * num_lanes),
         meetings_(static_cast<size_t>(num_teams())) {}
 
-  void launch(const Kernel& kernel, LaunchControl& control) override {
+  void launch(Kernel kernel, LaunchControl& control) override {
     num_idle_ = 0;
     pool_.run([&](int fiber) {
+      const FloatEnvironment environment;
       const int id = fiber / num_lanes_;
       kernel(HostTeam(id, num_teams(), fiber % num_lanes_, num_lanes_, team(id), *this, control));
     });
@@ -54,8 +58,9 @@ class FiberGrid final : public HostGrid, private Scheduler {
   // The core is given away only when every fiber has found nothing to do in a row.
   void pause(uint32_t tries) override {
     if (tries == 1) num_idle_ = 0;
-    const int64_t num_waiting = std::max(1, pool_.num_running() / num_lanes_);  // One lane of a team waits; the others meet it.
-    if (++num_idle_ >= num_waiting) back_off(static_cast<uint32_t>(num_idle_ / num_waiting));
+    const int64_t num_waiting =
+        std::max(1, pool_.num_running() / num_lanes_);  // One lane of a team waits; the others meet it.
+    if (++num_idle_ % num_waiting == 0) back_off(static_cast<uint32_t>(num_idle_ / num_waiting));
     pool_.hand_over();
   }
 
@@ -67,25 +72,28 @@ class FiberGrid final : public HostGrid, private Scheduler {
 
 class ThreadGrid final : public HostGrid, private Scheduler {
  public:
-  explicit ThreadGrid(const HostGridOptions& options) : HostGrid(options), start_(num_teams()), end_(num_teams()) {
-    for (int id = 1; id < num_teams(); ++id) {
-      threads_.emplace_back([this, id] {
-        for (;;) {
-          start_.arrive_and_wait();
-          if (kernel_ == nullptr) return;
-          run(id);
-          end_.arrive_and_wait();
-        }
-      });
+  explicit ThreadGrid(const HostGridOptions& options)
+      : HostGrid(options), process_(getpid()), start_(num_teams()), end_(num_teams()) {
+    try {
+      for (int id = 1; id < num_teams(); ++id) threads_.emplace_back([this, id] { serve(id); });
+    } catch (...) {  // No more threads are to be had: those that are there wait for the missing ones, and must end.
+      const auto num_missing = num_teams() - static_cast<int>(threads_.size());
+      (void)start_.arrive(num_missing);
+      for (std::thread& thread : threads_) thread.join();
+      throw;
     }
   }
   ~ThreadGrid() override {
+    if (getpid() != process_) {  // A fork has this object, but not its threads.
+      for (std::thread& thread : threads_) thread.detach();
+      return;
+    }
     kernel_ = nullptr;
     start_.arrive_and_wait();
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void launch(const Kernel& kernel, LaunchControl& control) override {
+  void launch(Kernel kernel, LaunchControl& control) override {
     kernel_ = &kernel;
     control_ = &control;
     start_.arrive_and_wait();
@@ -94,10 +102,22 @@ class ThreadGrid final : public HostGrid, private Scheduler {
   }
 
  private:
-  void run(int id) { (*kernel_)(HostTeam(id, num_teams(), 0, 1, team(id), *this, *control_)); }
+  void serve(int id) {
+    for (;;) {
+      start_.arrive_and_wait();
+      if (kernel_ == nullptr) return;
+      run(id);
+      end_.arrive_and_wait();
+    }
+  }
+  void run(int id) {
+    const FloatEnvironment environment;
+    (*kernel_)(HostTeam(id, num_teams(), 0, 1, team(id), *this, *control_));
+  }
   void meet(int) override {}
   void pause(uint32_t tries) override { back_off(tries); }
 
+  const pid_t process_;
   std::barrier<> start_, end_;
   const Kernel* kernel_ = nullptr;  // Null at start_: the threads end.
   LaunchControl* control_ = nullptr;

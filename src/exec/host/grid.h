@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "exec/host/team.h"
 
 namespace moeway::exec {
@@ -27,7 +27,7 @@ struct HostGridOptions {
 // Memory and threads are taken once, at creation. One launch at a time; any thread may launch.
 class HostGrid {
  public:
-  using Kernel = std::function<void(const HostTeam&)>;
+  using Kernel = FunctionRef<void(const HostTeam&)>;
 
   // Throws std::bad_alloc or std::system_error if memory or threads cannot be had.
   static std::unique_ptr<HostGrid> make(const HostGridOptions& options);
@@ -36,7 +36,7 @@ class HostGrid {
   HostGrid& operator=(const HostGrid&) = delete;
 
   // Runs `kernel` on every team and returns when all have ended.
-  virtual void launch(const Kernel& kernel, LaunchControl& control) = 0;
+  virtual void launch(Kernel kernel, LaunchControl& control) = 0;
 
  protected:
   explicit HostGrid(const HostGridOptions& options);

@@ -3,8 +3,8 @@
 
 namespace moeway::exec {
 
-// What the processor lacks for the code of the translation unit that calls it; null if nothing. Static: every translation unit has other
-// flags, and so its own answer.
+// What the processor lacks for the code of the translation unit that calls it; null if nothing. Static: every
+// translation unit has other flags, and so its own answer.
 static inline const char* missing_instructions() {
 #if defined(__x86_64__) && defined(__FMA__)
   // Sums are fused multiply-adds. Every processor with AVX2 has F16C, which clang 14 cannot ask for.
