@@ -151,6 +151,18 @@ class Rank {
     return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
   }
 
+  // Bytes of the output that are neither poison nor where the batch's rows belong.
+  int64_t num_foreign_bytes(const reference::Batch& batch) const {
+    const reference::Received want = reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity);
+    std::vector<bool> row_belongs(static_cast<size_t>(plan_.sizes.max_rows));
+    for (const reference::Row& row : want.rows) row_belongs[static_cast<size_t>(row.position)] = true;
+    int64_t num_foreign = 0;
+    for (size_t i = 0; i < out_.size(); ++i) {
+      num_foreign += out_[i] != std::byte{0xff} && !row_belongs[i / static_cast<size_t>(shape_.row_bytes())];
+    }
+    return num_foreign;
+  }
+
   // A whole round; "" or what is wrong with it.
   std::string run(reference::Batch& batch, reference::Values values, bool fused) {
     reference::RankInput& input = batch[static_cast<size_t>(rank_)];

@@ -23,13 +23,15 @@ struct IndexView {
 struct DispatchArgs {
   Round round;
 
+  // A route that repeats an expert of its token is a caller's mistake, so an expert gets a row of a token at most once.
+  bool distinct_experts;
+
   // In. Read by dispatch_send alone.
   int32_t num_tokens;
   MatrixView x;
   MatrixView scales;  // No columns without scales.
   IndexView topk_idx;
   MatrixView topk_weights;  // float; no data when weights come with combine.
-  bool distinct_experts;    // A route that repeats an expert of its token is a caller's mistake.
 
   // Out. Written by dispatch_recv alone.
   RowsView out;  // Not given: token_major rows stay in the heap.
@@ -48,22 +50,26 @@ struct DispatchArgs {
   // and the round goes on; the caller is told.
   uint64_t* bad_route;
 
-  // The expert of route (token, k); -1 for none, or for one that cannot be.
-  MOEWAY_FN int32_t expert(int64_t token, int64_t k) const {
+  // The expert of route (token, k); -1 for none, or for an id that cannot be.
+  MOEWAY_FN int32_t named_expert(int64_t token, int64_t k) const {
     const int64_t id = topk_idx.at(token, k);
-    if (id < 0 || id >= round.shape().experts.num_experts) return -1;
-    if (distinct_experts) {
-      for (int64_t j = 0; j < k; ++j) {
-        if (topk_idx.at(token, j) == id) return -1;
-      }
+    return id < 0 || id >= round.shape().experts.num_experts ? -1 : static_cast<int32_t>(id);
+  }
+  // The same; also -1 for a repeated expert where experts are distinct.
+  MOEWAY_FN int32_t expert(int64_t token, int64_t k) const {
+    const int32_t id = named_expert(token, k);
+    if (!distinct_experts || id < 0) return id;
+    for (int64_t j = 0; j < k; ++j) {
+      if (topk_idx.at(token, j) == id) return -1;
     }
-    return static_cast<int32_t>(id);
+    return id;
   }
   MOEWAY_FN int32_t owner(int32_t expert) const { return round.shape().experts.owner(expert); }
-  // Whether no earlier route of the token goes to the same rank.
+  // Whether no earlier route of the token goes to the same rank. A repeated expert does not matter here: where it came
+  // first, it went to the same rank.
   MOEWAY_FN bool first_to_rank(int64_t token, int64_t k, int32_t dst) const {
     for (int64_t j = 0; j < k; ++j) {
-      const int32_t other = expert(token, j);
+      const int32_t other = named_expert(token, j);
       if (other >= 0 && owner(other) == dst) return false;
     }
     return true;

@@ -51,10 +51,24 @@ MOEWAY_FN bool recv_counts(const Team& team, const DispatchArgs& args, const Pee
       team.fail(corrupt(exec::Awaited::kCounts, src, 0, round.shape().max_tokens, num_slots));
       return false;
     }
+    // What a peer says is checked before it becomes an address, and is not read from its memory again after that.
+    const int64_t most_rows = int64_t{num_slots} * round.shape().topk;
+    const int64_t most_of_expert = args.distinct_experts ? num_slots : most_rows;
+    const int64_t num_rows = team.sum(num_local, [&](int64_t e) {
+      const uint32_t count = rows[e];
+      scratch.first_of[int64_t{src} * num_local + e] = count;
+      return count <= most_of_expert ? int64_t{count} : most_rows + 1;
+    });
+    if (num_rows > most_rows) {
+      team.fail(corrupt(exec::Awaited::kCounts, src, 0, most_rows + 1, num_rows));
+      return false;
+    }
     // The same lane handles an expert for every source, so nothing must be waited for in between.
     team.lanes(num_local, [&](int64_t e) {
-      scratch.first_of[int64_t{src} * num_local + e] = scratch.num_rows[e];
-      scratch.num_rows[e] += rows[e];
+      uint32_t& first_of = scratch.first_of[int64_t{src} * num_local + e];
+      const uint32_t count = first_of;
+      first_of = scratch.num_rows[e];
+      scratch.num_rows[e] += count;
     });
     team.once([&] { scratch.num_slots[src] = num_slots; });
   }
@@ -98,8 +112,8 @@ MOEWAY_FN void clear_rows(const Team& team, const DispatchArgs& args, int64_t fi
 // A source's token, once it has come.
 struct Arrival {
   int32_t src;
-  int64_t index;  // Among those that the source sends here.
-  const layout::TokenHeader* head;
+  int64_t index;             // Among those that the source sends here.
+  layout::TokenHeader head;  // A copy, checked.
   const layout::Route* routes;
   const std::byte* payload;
 };
@@ -117,13 +131,14 @@ MOEWAY_FN bool recv_header(const Team& team, const DispatchArgs& args, const Pee
                               [&] { return exec::load_acquire<exec::Scope::kSystem>(&head->signal); });
   if (!here) return false;
   const layout::Shape& shape = round.shape();
-  if (head->token < 0 || head->token >= shape.max_tokens || head->num_routes < 1 || head->num_routes > shape.topk ||
-      head->result_index < 0 || head->result_index >= shape.results_per_token()) {
-    team.fail(corrupt(exec::Awaited::kHeader, src, index, shape.max_tokens, head->token));
+  const layout::TokenHeader copy = team.once([&] { return *head; });
+  if (copy.token < 0 || copy.token >= shape.max_tokens || copy.num_routes < 1 || copy.num_routes > shape.topk ||
+      copy.result_index < 0 || copy.result_index >= shape.results_per_token()) {
+    team.fail(corrupt(exec::Awaited::kHeader, src, index, shape.max_tokens, copy.token));
     return false;
   }
-  *arrival = {src, index, head, reinterpret_cast<const layout::Route*>(header + sizeof(layout::TokenHeader)),
-              heap + round.heap.payload(parity_of(epoch), src, head->token)};
+  *arrival = {src, index, copy, reinterpret_cast<const layout::Route*>(header + sizeof(layout::TokenHeader)),
+              heap + round.heap.payload(parity_of(epoch), src, copy.token)};
   return true;
 }
 
@@ -132,8 +147,8 @@ template <class Team>
 MOEWAY_FN bool place_rows(const Team& team, const DispatchArgs& args, const RecvScratch& scratch,
                           const Arrival& arrival, layout::RowPlace* places, int32_t num_local) {
   const layout::Shape& shape = args.round.shape();
-  for (int32_t j = 0; j < arrival.head->num_routes; ++j) {
-    const layout::Route route = arrival.routes[j];
+  for (int32_t j = 0; j < arrival.head.num_routes; ++j) {
+    const layout::Route route = team.once([&] { return arrival.routes[j]; });
     const bool known =
         route.local_expert >= 0 && route.local_expert < num_local && route.k >= 0 && route.k < shape.topk;
     const int64_t row =
@@ -153,7 +168,7 @@ MOEWAY_FN bool place_rows(const Team& team, const DispatchArgs& args, const Recv
       if (!args.row_source.given()) return;
       auto* source = reinterpret_cast<int32_t*>(args.row_source.row(route.local_expert, place));
       source[0] = arrival.src;
-      source[1] = arrival.head->token;
+      source[1] = arrival.head.token;
       source[2] = route.k;
     });
   }
@@ -164,10 +179,10 @@ MOEWAY_FN bool place_rows(const Team& team, const DispatchArgs& args, const Recv
 // (`previous`) and this one, and behind the last, hold no token.
 template <class Team>
 MOEWAY_FN void place_token(const Team& team, const DispatchArgs& args, const Arrival& arrival, int32_t previous,
-                           bool last) {
+                           bool last, int32_t num_local) {
   const layout::Shape& shape = args.round.shape();
   const int64_t first = int64_t{arrival.src} * shape.max_tokens;
-  const int32_t token = arrival.head->token;
+  const int32_t token = arrival.head.token;
   if (args.out.given()) team.copy(args.out.row(0, first + token), arrival.payload, shape.row_bytes);
   if (args.out_scales.given()) {
     team.copy(args.out_scales.row(0, first + token), arrival.payload + args.round.heap.scales_offset(),
@@ -175,9 +190,9 @@ MOEWAY_FN void place_token(const Team& team, const DispatchArgs& args, const Arr
   }
   clear_rows(team, args, first, previous + 1, token + 1);
   team.sync();
-  team.lanes(arrival.head->num_routes, [&](int64_t j) {
+  team.lanes(arrival.head.num_routes, [&](int64_t j) {
     const layout::Route route = arrival.routes[j];
-    if (route.k < 0 || route.k >= shape.topk) return;
+    if (route.k < 0 || route.k >= shape.topk || route.local_expert < 0 || route.local_expert >= num_local) return;
     *reinterpret_cast<int32_t*>(args.out_topk_idx.at(first + token, route.k)) = route.local_expert;
     *reinterpret_cast<float*>(args.out_topk_weights.at(first + token, route.k)) = route.weight;
   });
@@ -195,14 +210,15 @@ MOEWAY_FN bool recv_token(const Team& team, const DispatchArgs& args, const Peer
   if (round.shape().rows == layout::Rows::kTokenMajor) {
     Arrival before;
     if (index > 0 && !recv_header(team, args, peers, epoch, src, index - 1, &before)) return false;
-    place_token(team, args, arrival, index > 0 ? before.head->token : -1, index + 1 == scratch.num_slots[src]);
+    place_token(team, args, arrival, index > 0 ? before.head.token : -1, index + 1 == scratch.num_slots[src],
+                num_local);
   } else {
     auto* places = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
     if (!place_rows(team, args, scratch, arrival, places, num_local)) return false;
   }
   team.once([&] {
-    *reinterpret_cast<layout::ReceivedToken*>(memory) = {arrival.head->token, arrival.head->result_index,
-                                                         arrival.head->num_routes, 0};
+    *reinterpret_cast<layout::ReceivedToken*>(memory) = {arrival.head.token, arrival.head.result_index,
+                                                         arrival.head.num_routes, 0};
   });
   return true;
 }

@@ -68,45 +68,56 @@ MOEWAY_FN void send_counts(const Team& team, const DispatchArgs& args, const Pee
   }
 }
 
-// What a token's destinations must know of it, except for the signal.
+// Keeps the token's experts for combine, and tells of routes that cannot be.
+template <class Team>
+MOEWAY_FN void keep_routes(const Team& team, const DispatchArgs& args, int32_t* experts, int64_t token) {
+  const int32_t topk = args.round.shape().topk;
+  team.lanes(topk, [&](int64_t k) {
+    experts[k] = args.expert(token, k);
+    if (experts[k] >= 0 || args.topk_idx.at(token, k) == -1) return;
+    // Relaxed: the host reads it after the launch.
+    exec::min_relaxed<exec::Scope::kDevice>(args.bad_route, static_cast<uint64_t>(token * topk + k));
+  });
+}
+
+// Where among the token's results the sum of rank `dst` belongs: behind those of lower ranks.
+MOEWAY_FN int32_t result_index(const DispatchArgs& args, const int32_t* experts, int64_t token, int32_t dst) {
+  int32_t index = 0;
+  for (int64_t j = 0; j < args.round.shape().topk; ++j) {
+    const int32_t other_dst = experts[j] < 0 ? dst : args.owner(experts[j]);
+    index += other_dst < dst && args.first_to_rank(token, j, other_dst);
+  }
+  return index;
+}
+
+// What a token's destinations must know of it, except for the signal. `experts` as keep_routes() left them.
 template <class Team, class Peers>
 MOEWAY_FN void write_headers(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
-                             const SendScratch& scratch, int64_t token) {
+                             const SendScratch& scratch, const int32_t* experts, int64_t token) {
   const Round& round = args.round;
   const int32_t topk = round.shape().topk;
-  auto* own_routes = round.at<int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
   team.lanes(topk, [&](int64_t k) {
-    const int32_t expert = args.expert(token, k);
-    own_routes[k] = expert;
-    if (expert < 0) {
-      if (args.topk_idx.at(token, k) != -1) {
-        // Relaxed: the host reads it after the launch.
-        exec::min_relaxed<exec::Scope::kDevice>(args.bad_route, static_cast<uint64_t>(token * topk + k));
-      }
-      return;
-    }
+    const int32_t expert = experts[k];
+    if (expert < 0) return;
     const int32_t dst = args.owner(expert);
-    int32_t entry = 0, num_routes = 0, result_index = 0;
+    int32_t entry = 0, num_routes = 0;
     uint32_t repeats = 0;
     for (int64_t j = 0; j < topk; ++j) {
-      const int32_t other = args.expert(token, j);
-      if (other < 0) continue;
-      const int32_t other_dst = args.owner(other);
-      entry += j < k && other_dst == dst;
-      repeats += j < k && other == expert;
-      num_routes += other_dst == dst;
-      result_index += other_dst < dst && args.first_to_rank(token, j, other_dst);
+      const bool same_rank = experts[j] >= 0 && args.owner(experts[j]) == dst;
+      entry += j < k && same_rank;
+      repeats += j < k && experts[j] == expert;
+      num_routes += same_rank;
     }
     std::byte* header = peers.heap(dst) + round.heap.header(parity_of(epoch), round.rank, scratch.slots[dst]);
     auto* routes = reinterpret_cast<layout::Route*>(header + sizeof(layout::TokenHeader));
-    const float weight =
-        args.topk_weights.data == nullptr ? 0.0f : *reinterpret_cast<const float*>(args.topk_weights.at(token, k));
+    const bool weighted = args.topk_weights.data != nullptr;
+    const float weight = weighted ? *reinterpret_cast<const float*>(args.topk_weights.at(token, k)) : 0.0f;
     routes[entry] = {expert - round.shape().experts.first(dst), scratch.rows[expert] + repeats, static_cast<int32_t>(k),
                      weight};
     if (entry == 0) {
       auto* head = reinterpret_cast<layout::TokenHeader*>(header);
       head->token = static_cast<int32_t>(token);
-      head->result_index = result_index;
+      head->result_index = result_index(args, experts, token, dst);
       head->num_routes = num_routes;
     }
   });
@@ -127,12 +138,14 @@ MOEWAY_FN void send_token(const Team& team, const DispatchArgs& args, const Peer
     copy_row(team, payload, args.x, token);
     if (args.scales.columns > 0) copy_row(team, payload + round.heap.scales_offset(), args.scales, token);
   }
-  write_headers(team, args, peers, epoch, scratch, token);
+  auto* experts = round.at<int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
+  keep_routes(team, args, experts, token);
+  team.sync();
+  write_headers(team, args, peers, epoch, scratch, experts, token);
   team.sync();
   team.lanes(topk, [&](int64_t k) {
-    const int32_t expert = args.expert(token, k);
-    if (expert < 0) return;
-    const int32_t dst = args.owner(expert);
+    if (experts[k] < 0) return;
+    const int32_t dst = args.owner(experts[k]);
     if (!args.first_to_rank(token, k, dst)) return;
     auto* head = reinterpret_cast<layout::TokenHeader*>(
         peers.heap(dst) + round.heap.header(parity_of(epoch), round.rank, scratch.slots[dst]));
