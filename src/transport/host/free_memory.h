@@ -22,8 +22,8 @@ struct FreeMemory {
 // `root`: where /proc and /sys are; another one for tests.
 FreeMemory read_free_memory(const std::string& root = "");
 
-// Collective. OK, on all ranks, if all ask for the same `bytes` (>= 1) and the machine and every control group have free
-// what their ranks need together.
+// Collective. OK, on all ranks, if all ask for the same `bytes` (>= 1) and the machine and every control group have
+// free what their ranks need together.
 Status check_segments_fit(size_t bytes, Collective& collective, Deadline deadline);
 
 }  // namespace moeway::transport

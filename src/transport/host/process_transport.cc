@@ -1,13 +1,8 @@
 #include "transport/host/process_transport.h"
 
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "base/format.h"
-#include "transport/host/descriptor_exchange.h"
 #include "transport/host/free_memory.h"
-#include "transport/host/meeting_place.h"
+#include "transport/host/peer_processes.h"
 #include "transport/host/segment.h"
 
 namespace moeway::transport {
@@ -26,15 +21,14 @@ class ProcessHeap final : public SymmetricHeap {
 
 class ProcessTransport final : public Transport {
  public:
-  ProcessTransport(DescriptorExchange exchange, std::vector<Descriptor> processes)
-      : exchange_(std::move(exchange)), processes_(std::move(processes)) {}
+  explicit ProcessTransport(PeerProcesses peers) : peers_(std::move(peers)) {}
   const char* name() const override { return "host processes"; }
 
   Result<std::unique_ptr<SymmetricHeap>> allocate(size_t bytes, Collective& collective, Deadline deadline) override {
     if (Status status = check_segments_fit(bytes, collective, deadline); !status.ok()) return status;
     const Result<Descriptor> mine = make_segment(bytes, deadline);
     if (Status status = collective.agree(mine.status(), deadline); !status.ok()) return status;
-    const Result<std::vector<Descriptor>> all = exchange_.all_gather(mine.value(), collective, deadline);
+    const Result<std::vector<Descriptor>> all = peers_.exchange().all_gather(mine.value(), collective, deadline);
     if (!all.ok()) return all.status();
     std::vector<Mapping> mappings;
     Status status;
@@ -51,44 +45,19 @@ class ProcessTransport final : public Transport {
     return std::unique_ptr<SymmetricHeap>(std::make_unique<ProcessHeap>(bytes, std::move(mappings)));
   }
 
-  bool peer_lost(int rank) const override {
-    const Descriptor& process = processes_[static_cast<size_t>(rank)];
-    if (!process.valid()) return false;
-    pollfd entry{process.get(), POLLIN, 0};
-    return poll(&entry, 1, 0) > 0 && (entry.revents & POLLIN) != 0;
-  }
+  bool peer_lost(int rank) const override { return peers_.lost(rank); }
 
  private:
-  DescriptorExchange exchange_;
-  // What tells that a rank's process has ended: a descriptor that the process made of itself, so that it cannot stand
-  // for another process that has got the same number later. Empty for this process, and where there is none.
-  const std::vector<Descriptor> processes_;
+  PeerProcesses peers_;
 };
-
-// Empty where the kernel or its filters do not have it.
-Descriptor own_process() {
-#ifdef SYS_pidfd_open
-  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-#else
-  return Descriptor();
-#endif
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_process_transport(const std::vector<Whereabouts>& ranks, Collective& collective,
                                                           Deadline deadline) {
-  Result<std::vector<Descriptor>> streams = connect_processes(ranks, collective, deadline);
-  if (!streams.ok()) return streams.status();
-  DescriptorExchange exchange(std::move(streams).value());
-  Result<std::vector<Descriptor>> processes = exchange.all_gather(own_process(), collective, deadline);
-  if (!processes.ok()) return processes.status();
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    // A rank that is a thread of this process ends when this one does.
-    if (ranks[r].process == ranks[static_cast<size_t>(collective.rank())].process) processes.value()[r].reset();
-  }
-  return std::unique_ptr<Transport>(
-      std::make_unique<ProcessTransport>(std::move(exchange), std::move(processes).value()));
+  Result<PeerProcesses> peers = PeerProcesses::meet(ranks, collective, deadline);
+  if (!peers.ok()) return peers.status();
+  return std::unique_ptr<Transport>(std::make_unique<ProcessTransport>(std::move(peers).value()));
 }
 
 }  // namespace moeway::transport

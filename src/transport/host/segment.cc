@@ -16,8 +16,8 @@ namespace moeway::transport {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-// Taken in pieces: a signal that arrives makes the kernel undo the piece at hand, and with a profiler's timer a large one
-// might never be finished.
+// Taken in pieces: a signal that arrives makes the kernel undo the piece at hand, and with a profiler's timer a large
+// one might never be finished.
 constexpr size_t kPieceBytes = size_t{64} << 20;
 
 Status cannot_have(size_t bytes, const char* call, int failure) {

@@ -1,5 +1,5 @@
-// One rank's segment as memory of the operating system's that has no name: it lives as long as a descriptor or a mapping
-// of it does, in whatever process, and goes with the last, however that ends.
+// One rank's segment as memory of the operating system's that has no name: it lives as long as a descriptor or a
+// mapping of it does, in whatever process, and goes with the last, however that ends.
 #pragma once
 
 #include <moeway/status.h>
@@ -12,8 +12,8 @@
 
 namespace moeway::transport {
 
-// Zero-filled, all its pages taken, and sealed: nobody can change its size any more, so no access to a mapping of it can
-// fail. OUT_OF_MEMORY, with needed and free bytes, if the memory cannot be had.
+// Zero-filled, all its pages taken, and sealed: nobody can change its size any more, so no access to a mapping of it
+// can fail. OUT_OF_MEMORY, with needed and free bytes, if the memory cannot be had.
 Result<Descriptor> make_segment(size_t bytes, Deadline deadline);
 
 class Mapping {
