@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
+#include "cli/child_text.h"
 #include "cli/rank_job.h"
 #include "cli/router.h"
 #include "cli/run_summary.h"
@@ -81,6 +83,30 @@ TransportVerdict not_built(const char* name, const std::string& lack, const std:
           change};
 }
 
+// Tries the transport with one rank on the first GPU: that loads the driver, and maps and clears memory of the device. Whether
+// two GPUs reach each other is the peer access that the machine's part of the report shows.
+TransportVerdict try_nvlink(const Devices& devices) {
+  const Result<std::string> tried = text_from_child(
+      [] {
+        const ThreadGroup group(1);
+        Result<Bootstrap> bootstrap = Bootstrap::threads(group, 0);
+        if (!bootstrap.ok()) return bootstrap.status().message();
+        CommunicatorOptions options;
+        options.device_type = MOEWAY_CUDA;
+        return Communicator::create(std::move(bootstrap).value(), options).status().message();
+      },
+      kTimeout);
+  const std::string lack = gpu_lack(devices);
+  const std::string failure = tried.ok() ? tried.value() : tried.status().message();
+  if (failure.find("has no CUDA") != std::string::npos) {
+    return not_built("nvlink", lack,
+                     "a moeway built with -DMOEWAY_CUDA=ON, on GPUs that reach each other's memory (NVLink)");
+  }
+  if (!failure.empty()) return {"nvlink", false, true, failure, "what the message names"};
+  if (!lack.empty()) return {"nvlink", true, true, "one rank on the first GPU; more need another GPU: " + lack, ""};
+  return {"nvlink", true, true, "one rank on the first GPU mapped and cleared its memory", ""};
+}
+
 }  // namespace
 
 std::vector<TransportVerdict> judge_transports(const Devices& devices, int& signal) {
@@ -88,8 +114,7 @@ std::vector<TransportVerdict> judge_transports(const Devices& devices, int& sign
   verdicts.push_back(try_host(false, signal));
   if (signal != 0) return verdicts;
   verdicts.push_back(try_host(true, signal));
-  verdicts.push_back(not_built("nvlink", gpu_lack(devices),
-                               "a moeway built with it, on GPUs that reach each other's memory (NVLink)"));
+  verdicts.push_back(try_nvlink(devices));
   std::string lack = devices.nvshmem.found ? "" : devices.nvshmem.name + " cannot be loaded";
   if (devices.gpus.empty()) lack = "no GPU: " + devices.gpu_error + (lack.empty() ? "" : "; " + lack);
   verdicts.push_back(not_built("nvshmem", lack, "a moeway built with it, NVSHMEM 3, and GPUs"));

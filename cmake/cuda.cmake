@@ -1,4 +1,5 @@
-# The kernels as GPU code. They are compiled, so that nothing gets into them that nvcc refuses, and not linked yet.
+# What a build with CUDA has more: the kernels as GPU code, and the runtime that launches them, linked statically, so that the
+# library starts where there is no CUDA. The driver is loaded when it is first asked for; nothing links libcuda.
 
 set(CMAKE_CUDA_ARCHITECTURES ${MOEWAY_CUDA_ARCHITECTURES})
 enable_language(CUDA)
@@ -12,18 +13,12 @@ target_include_directories(moeway_header_in_cuda PRIVATE ${PROJECT_SOURCE_DIR}/i
 target_compile_options(moeway_header_in_cuda PRIVATE -std=c++20 --Werror=all-warnings)
 
 file(GLOB moeway_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/launch/*.cu)
-if(moeway_cuda_sources)
-  add_library(moeway_cuda_compile OBJECT ${moeway_cuda_sources})
-  target_include_directories(moeway_cuda_compile PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(moeway_cuda_compile PRIVATE moeway_flags moeway_fmt)
-  target_compile_options(moeway_cuda_compile PRIVATE -std=c++20 --expt-relaxed-constexpr)
-  set_target_properties(moeway_cuda_compile PROPERTIES POSITION_INDEPENDENT_CODE ON)
-else()
-  message(WARNING "MOEWAY_CUDA: there is no src/launch/*.cu, so nothing is compiled for GPUs")
-endif()
+add_library(moeway_cuda_objects OBJECT ${moeway_cuda_sources})
+target_include_directories(moeway_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(moeway_cuda_objects PRIVATE moeway_flags moeway_fmt)
+target_compile_options(moeway_cuda_objects PRIVATE -std=c++20 --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden)
+set_target_properties(moeway_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+find_package(CUDAToolkit REQUIRED)
 
-# All of the above.
-add_custom_target(moeway_cuda DEPENDS moeway_header_in_cuda)
-if(TARGET moeway_cuda_compile)
-  add_dependencies(moeway_cuda moeway_cuda_compile)
-endif()
+# All that needs nvcc or CUDA's headers.
+add_custom_target(moeway_cuda DEPENDS moeway_header_in_cuda moeway_cuda_objects)

@@ -7,6 +7,19 @@
 # every build look for new ones.
 file(GLOB moeway_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/host/*.cc)
 
+# Devices: the real thing, or what says that this build has none.
+if(MOEWAY_WITH_CUDA)
+  file(GLOB nvlink_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/transport/nvlink/*.cc)
+  list(APPEND moeway_sources ${nvlink_sources})
+  list(FILTER moeway_sources EXCLUDE REGEX "/device_executor_missing\\.cc$")
+  set(moeway_device_objects $<TARGET_OBJECTS:moeway_cuda_objects>)
+  set(moeway_device_libraries CUDA::cudart_static ${CMAKE_DL_LIBS})
+else()
+  list(FILTER moeway_sources EXCLUDE REGEX "/device_executor\\.cc$")
+  set(moeway_device_objects "")
+  set(moeway_device_libraries "")
+endif()
+
 # The kernels' host forms are compiled for a newer processor than the rest. They come last: of an inline function that
 # several objects define the linker keeps the first, so that the rest never runs their instructions.
 set(moeway_kernel_sources ${moeway_sources})
@@ -26,12 +39,19 @@ if(moeway_kernel_flags)
   set_source_files_properties(${moeway_kernel_sources} PROPERTIES COMPILE_OPTIONS "${moeway_kernel_flags}")
 endif()
 
-add_library(moeway $<TARGET_OBJECTS:moeway_objects>)
+if(MOEWAY_WITH_CUDA)
+  target_include_directories(moeway_objects SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+
+add_library(moeway $<TARGET_OBJECTS:moeway_objects> ${moeway_device_objects})
 add_library(moeway::moeway ALIAS moeway)
 target_include_directories(moeway PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(moeway PUBLIC cxx_std_20)
 target_link_libraries(moeway PRIVATE Threads::Threads $<BUILD_INTERFACE:moeway_flags> $<BUILD_INTERFACE:moeway_fmt>)
+foreach(library IN LISTS moeway_device_libraries)
+  target_link_libraries(moeway PRIVATE $<BUILD_INTERFACE:${library}>)
+endforeach()
 set_target_properties(moeway PROPERTIES
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
@@ -42,7 +62,7 @@ if(BUILD_SHARED_LIBS)
   endif()
 endif()
 
-add_library(moeway_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:moeway_objects>)
+add_library(moeway_internal STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:moeway_objects> ${moeway_device_objects})
 target_include_directories(moeway_internal PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(moeway_internal PUBLIC moeway_fmt Threads::Threads)
+target_link_libraries(moeway_internal PUBLIC moeway_fmt Threads::Threads ${moeway_device_libraries})
 set_target_properties(moeway_internal PROPERTIES LINKER_LANGUAGE CXX)

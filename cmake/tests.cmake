@@ -127,8 +127,11 @@ if(MOEWAY_WITH_CUDA)
   target_include_directories(kernels_cuda_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_options(kernels_cuda_test PRIVATE -std=c++20 --expt-relaxed-constexpr)
   target_link_libraries(kernels_cuda_test PRIVATE
-    $<TARGET_OBJECTS:moeway_cuda_compile> moeway_internal moeway_reference GTest::gtest_main)
-  set_target_properties(kernels_cuda_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    moeway_internal moeway_reference GTest::gtest_main)
+  add_executable(gpu_test EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/gpu/nvlink_test.cc)
+  target_include_directories(gpu_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(gpu_test PRIVATE moeway_internal moeway_reference moeway_flags GTest::gtest_main CUDA::cudart_static)
+  set_target_properties(kernels_cuda_test gpu_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endif()
 
 include(header_tests)

@@ -49,8 +49,8 @@ struct DispatchOutput : moeway_dispatch_output {
 
 // What `rank` of `num_ranks` needs for this config. Allocates nothing.
 inline Result<AllToAllSizes> all_to_all_sizes(const AllToAllConfig& config, int rank, int num_ranks) {
-  AllToAllSizes sizes{};
-  sizes.struct_size = sizeof(sizes);
+  AllToAllSizes sizes;
+  moeway_all_to_all_sizes_init(&sizes);
   if (Status status = Status::from_c(moeway_all_to_all_get_sizes(&config, rank, num_ranks, &sizes)); !status.ok())
     return status;
   return sizes;
@@ -106,6 +106,8 @@ class AllToAll {
     return Status::from_c(moeway_dispatch_view(get(), routing, x, scales));
   }
 
+  // A cudaStream_t for later calls; CPU ranks ignore it.
+  Status set_stream(void* stream) { return Status::from_c(moeway_all_to_all_set_stream(get(), stream)); }
   Status status() const { return Status::from_c(moeway_all_to_all_status(get())); }
   Result<AllToAllStats> stats() const {
     AllToAllStats stats{};

@@ -3,18 +3,20 @@
 //
 // Conventions
 // - Every function that can fail returns a moeway_status. The message of the calling thread's last failure is
-// moeway_last_error().
-// - Structs that may grow open with `struct_size`; fill them with their *_init function, then set what you need.
+//   moeway_last_error().
+// - Structs that may grow open with `struct_size`. Fill them with their *_init function, then set what you need. These
+//   functions are inline: they know the struct as the caller was compiled with it, so a newer library sees how much of
+//   it there is.
 // - Objects may be used by one thread at a time. Different objects may be used by different threads at the same time.
 // - A call that all ranks must make, in the same order on all of them, is marked "collective".
 // - No function takes ownership of tensor memory. On a CPU device a call has read its inputs and written its outputs
-// when it returns,
-//   so the caller may reuse them at once.
+//   when it returns, so the caller may reuse them at once.
 #ifndef MOEWAY_C_API_H_
 #define MOEWAY_C_API_H_
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(_MSC_VER)
 #define MOEWAY_API
@@ -22,7 +24,8 @@
 #define MOEWAY_API __attribute__((visibility("default")))
 #endif
 
-// In C++ an enumeration holds any int, so that a wrong value from a caller can be looked at and refused; in C it does anyway.
+// In C++ an enumeration holds any int, so that a wrong value from a caller can be looked at and refused; in C it does
+// anyway.
 #ifdef __cplusplus
 #define MOEWAY_ENUM_TYPE : int
 #else
@@ -53,6 +56,9 @@ MOEWAY_API const char* moeway_last_error(void);
 
 // "INVALID_ARGUMENT" and so on; "UNKNOWN" for a value that is none of them. Static memory.
 MOEWAY_API const char* moeway_status_name(moeway_status status);
+
+// What timeouts are when nothing else is said: 30000 ms, or MOEWAY_TIMEOUT_MS.
+MOEWAY_API int64_t moeway_default_timeout_ms(void);
 
 // The version of the library that is running, for example "0.1.0".
 MOEWAY_API const char* moeway_version(void);
@@ -140,9 +146,17 @@ typedef struct moeway_communicator moeway_communicator;
 typedef struct moeway_communicator_options {
   uint32_t struct_size;
   int64_t timeout_ms;  // Limit of every collective step at creation. Default 30000, or MOEWAY_TIMEOUT_MS.
+  // Where this rank's tensors lie and its kernels run. The type must be equal on all ranks. Default CPU. A CUDA rank
+  // names its device as its process numbers devices; several ranks may share one.
+  moeway_device_type device_type;
+  int32_t device_index;
 } moeway_communicator_options;
 
-MOEWAY_API void moeway_communicator_options_init(moeway_communicator_options* options);
+static inline void moeway_communicator_options_init(moeway_communicator_options* options) {
+  memset(options, 0, sizeof(*options));
+  options->struct_size = (uint32_t)sizeof(*options);
+  options->timeout_ms = moeway_default_timeout_ms();
+}
 
 // Collective. `options` may be null. The communicator takes `bootstrap` over, also when the call fails; do not destroy
 // it.
@@ -220,7 +234,13 @@ typedef struct moeway_all_to_all_config {
   int64_t timeout_ms;  // Limit of every wait for a peer. Default 30000, or MOEWAY_TIMEOUT_MS.
 } moeway_all_to_all_config;
 
-MOEWAY_API void moeway_all_to_all_config_init(moeway_all_to_all_config* config);
+static inline void moeway_all_to_all_config_init(moeway_all_to_all_config* config) {
+  memset(config, 0, sizeof(*config));
+  config->struct_size = (uint32_t)sizeof(*config);
+  config->alignment = 1;
+  config->num_warps = 4;
+  config->timeout_ms = moeway_default_timeout_ms();
+}
 
 // What a rank of a job needs. All in units of one element of the thing named.
 typedef struct moeway_all_to_all_sizes {
@@ -235,6 +255,11 @@ typedef struct moeway_all_to_all_sizes {
   int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
   int64_t workspace_bytes;  // Private memory of this rank.
 } moeway_all_to_all_sizes;
+
+static inline void moeway_all_to_all_sizes_init(moeway_all_to_all_sizes* sizes) {
+  memset(sizes, 0, sizeof(*sizes));
+  sizes->struct_size = (uint32_t)sizeof(*sizes);
+}
 
 // The sizes for `rank` of `num_ranks`. Allocates nothing; fails as creation would if the config is refused or a size
 // leaves 64 bits.
@@ -284,8 +309,14 @@ typedef struct moeway_dispatch_output {
   moeway_tensor topk_weights;  // token_major: f32 [W * M, K]: 0 where topk_idx is -1.
 } moeway_dispatch_output;
 
-MOEWAY_API void moeway_dispatch_input_init(moeway_dispatch_input* input);
-MOEWAY_API void moeway_dispatch_output_init(moeway_dispatch_output* output);
+static inline void moeway_dispatch_input_init(moeway_dispatch_input* input) {
+  memset(input, 0, sizeof(*input));
+  input->struct_size = (uint32_t)sizeof(*input);
+}
+static inline void moeway_dispatch_output_init(moeway_dispatch_output* output) {
+  memset(output, 0, sizeof(*output));
+  output->struct_size = (uint32_t)sizeof(*output);
+}
 
 // The four phases. A round is dispatch_send, dispatch_recv and then, if wanted, combine_send, combine_recv; each
 // collective. The next dispatch_send may come before the combine_recv of the round before, not before its dispatch_recv
@@ -306,6 +337,12 @@ MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moew
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
 
+// CUDA ranks: later calls of the object are enqueued on this cudaStream_t (null, as at creation: the default stream)
+// and return at once; inputs may be overwritten, and outputs are there, in that stream's order. What kernels find wrong
+// (a peer that is late or gone, an id out of range) is the result of a later call or of moeway_all_to_all_status. CPU
+// ranks ignore it.
+MOEWAY_API moeway_status moeway_all_to_all_set_stream(moeway_all_to_all* all_to_all, void* stream);
+
 // Both halves in one call.
 MOEWAY_API moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
                                          const moeway_dispatch_output* output, moeway_routing* routing);
@@ -319,8 +356,9 @@ MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_ro
 MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moeway_routing routing, moeway_tensor* x,
                                               moeway_tensor* scales);
 
-// OK, or the failure that ended this object's use.
-MOEWAY_API moeway_status moeway_all_to_all_status(const moeway_all_to_all* all_to_all);
+// OK, or the failure that ended this object's use; once it is closed, WRONG_STATE. MISMATCH and INTERNAL end an object
+// too when a call of a round gives them.
+MOEWAY_API moeway_status moeway_all_to_all_status(moeway_all_to_all* all_to_all);
 
 // What this rank has moved since creation.
 typedef struct moeway_all_to_all_stats {
@@ -333,7 +371,10 @@ typedef struct moeway_all_to_all_stats {
   int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.
 } moeway_all_to_all_stats;
 
-MOEWAY_API void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats);
+static inline void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats) {
+  memset(stats, 0, sizeof(*stats));
+  stats->struct_size = (uint32_t)sizeof(*stats);
+}
 MOEWAY_API moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all,
                                                      moeway_all_to_all_stats* stats);
 

@@ -25,9 +25,13 @@ struct Tensor : moeway_tensor {
   Tensor(void* memory, DType type, std::initializer_list<int64_t> dims) : moeway_tensor{} {
     data = memory;
     dtype = type;
-    for (const int64_t n : dims) shape[ndim++] = n;
+    // More than three are counted but not kept: the call that gets the tensor refuses it.
+    for (const int64_t n : dims) {
+      if (ndim < 3) shape[ndim] = n;
+      ++ndim;
+    }
     int64_t stride = 1;
-    for (int i = ndim - 1; i >= 0; --i) {
+    for (int i = (ndim < 3 ? ndim : 3) - 1; i >= 0; --i) {
       strides[i] = stride;
       stride *= shape[i];
     }
@@ -36,7 +40,9 @@ struct Tensor : moeway_tensor {
   Tensor with_strides(std::initializer_list<int64_t> elements) const {
     Tensor view = *this;
     int i = 0;
-    for (const int64_t n : elements) view.strides[i++] = n;
+    for (const int64_t n : elements) {
+      if (i < 3) view.strides[i++] = n;
+    }
     return view;
   }
 };

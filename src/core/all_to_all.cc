@@ -6,8 +6,10 @@
 
 #include "base/format.h"
 #include "core/agreement.h"
+#include "core/device_executor.h"
 #include "core/failure.h"
 #include "core/tensors.h"
+#include "transport/host/free_memory.h"
 
 namespace moeway::core {
 namespace {
@@ -32,12 +34,20 @@ Result<std::unique_ptr<AllToAll>> AllToAll::create(std::shared_ptr<Communicator>
   if (Status s = collective.agree(plan.status(), communicator->deadline()); !s.ok()) return s;
   if (Status s = compare_configs(config, collective, communicator->deadline()); !s.ok()) return s;
   std::unique_ptr<AllToAll> object(new AllToAll(communicator, plan.value()));
+  if (!communicator
+           ->on_device()) {  // The transport looks after its segments; the workspaces come out of the same memory.
+    const auto together = static_cast<size_t>(plan.value().sizes.heap_bytes + plan.value().sizes.workspace_bytes);
+    if (Status s = transport::check_segments_fit(together, collective, communicator->deadline()); !s.ok()) return s;
+  }
   auto heap = communicator->transport().allocate(static_cast<size_t>(plan.value().sizes.heap_bytes), collective,
                                                  communicator->deadline());
   if (!heap.ok()) return heap.status();
   object->heap_ = std::move(heap).value();
-  auto executor =
-      make_host_executor(plan.value(), communicator->rank(), *object->heap_, communicator->transport(), hooks);
+  const int rank = communicator->rank();
+  transport::Transport& transport = communicator->transport();
+  auto executor = communicator->on_device() ? make_device_executor(plan.value(), rank, communicator->device_index(),
+                                                                   *object->heap_, transport, hooks)
+                                            : make_host_executor(plan.value(), rank, *object->heap_, transport, hooks);
   if (Status s = collective.agree(executor.status(), communicator->deadline()); !s.ok()) return s;
   object->executor_ = std::move(executor).value();
   object->num_dispatches_ = hooks.first_epoch;
@@ -49,23 +59,50 @@ kernels::direct::Round AllToAll::round_args(uint64_t dispatch) const {
           communicator_->rank(), static_cast<uint32_t>(num_dispatches_ - dispatch)};
 }
 
-Status AllToAll::finish_launch(const char* call, uint64_t dispatch) {
-  const auto failure = executor_->failure();
-  if (!failure) return {};
-  failure_ =
-      describe(*failure, call, dispatch, communicator_->rank(), std::chrono::milliseconds(plan_.config.timeout_ms));
+kernels::direct::DispatchArgs AllToAll::dispatch_args(uint64_t dispatch) const {
+  kernels::direct::DispatchArgs args{};
+  args.round = round_args(dispatch);
+  args.distinct_experts = plan_.config.distinct_experts != 0;
+  return args;
+}
+
+Status AllToAll::fail(Status failure) {
+  failure_ = std::move(failure);
   executor_->tell_peers(exec::PeerWord::kFailed);
   return failure_;
 }
 
-Status AllToAll::launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args, uint64_t dispatch) {
-  executor_->dispatch(half, args);
-  return finish_launch(half == launch::Half::kSend ? "dispatch_send" : "dispatch_recv", dispatch);
+Status AllToAll::status() {
+  if (!failure_.ok()) return failure_;
+  if (const auto failure = executor_->failure()) {
+    return fail(describe(*failure, communicator_->rank(), std::chrono::milliseconds(plan_.config.timeout_ms)));
+  }
+  // Where the host cannot read the routing, the kernel has looked at it.
+  const uint64_t bad_route = *executor_->bad_route();
+  if (bad_route != kernels::direct::kNoBadRoute) {
+    const auto topk = static_cast<uint64_t>(plan_.config.topk);
+    return fail(
+        invalid_argument("topk_idx[{}, {}] of an earlier dispatch_send was no expert from 0 to {}, or one that "
+                         "its token named twice with distinct_experts set",
+                         bad_route / topk, bad_route % topk, plan_.config.num_experts - 1));
+  }
+  return {};
 }
 
-Status AllToAll::launch_combine(launch::Half half, const kernels::direct::CombineArgs& args, uint64_t dispatch) {
-  executor_->combine(half, args);
-  return finish_launch(half == launch::Half::kSend ? "combine_send" : "combine_recv", dispatch);
+Status AllToAll::set_stream(void* stream) {
+  if (!failure_.ok()) return failure_;
+  executor_->set_stream(stream);
+  return {};
+}
+
+Status AllToAll::launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) {
+  if (Status s = executor_->dispatch(half, args); !s.ok()) return fail(std::move(s));
+  return status();
+}
+
+Status AllToAll::launch_combine(launch::Half half, const kernels::direct::CombineArgs& args) {
+  if (Status s = executor_->combine(half, args); !s.ok()) return fail(std::move(s));
+  return status();
 }
 
 AllToAll::RoundState& AllToAll::begin_round(const moeway_dispatch_input& input) {
@@ -78,11 +115,10 @@ AllToAll::RoundState& AllToAll::begin_round(const moeway_dispatch_input& input) 
 Result<moeway_routing> AllToAll::dispatch_send(const moeway_dispatch_input& input) {
   if (Status s = check_may_send(); !s.ok()) return s;
   if (Status s = check_input(input); !s.ok()) return s;
-  kernels::direct::DispatchArgs args{};
-  args.round = round_args(num_dispatches_);
+  kernels::direct::DispatchArgs args = dispatch_args(num_dispatches_);
   fill_input(input, &args);
   const RoundState& round = begin_round(input);
-  if (Status s = launch_dispatch(launch::Half::kSend, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_dispatch(launch::Half::kSend, args); !s.ok()) return s;
   return moeway_routing{id_, round.dispatch};
 }
 
@@ -92,12 +128,11 @@ Status AllToAll::dispatch_recv(moeway_routing routing, const moeway_dispatch_out
   RoundState& round = *found.value();
   if (Status s = check_stage(round, Stage::kSent, "dispatch_recv"); !s.ok()) return s;
   if (Status s = check_output(output); !s.ok()) return s;
-  kernels::direct::DispatchArgs args{};
-  args.round = round_args(round.dispatch);
+  kernels::direct::DispatchArgs args = dispatch_args(round.dispatch);
   fill_output(output, &args);
-  if (Status s = launch_dispatch(launch::Half::kRecv, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_dispatch(launch::Half::kRecv, args); !s.ok()) return s;
   round.stage = Stage::kReceived;
-  round.in_heap = !args.out.given();
+  round.in_heap = plan_.token_major() && output.x.ndim == 0;
   return {};
 }
 
@@ -105,14 +140,13 @@ Result<moeway_routing> AllToAll::dispatch(const moeway_dispatch_input& input, co
   if (Status s = check_may_send(); !s.ok()) return s;
   if (Status s = check_input(input); !s.ok()) return s;
   if (Status s = check_output(output); !s.ok()) return s;
-  kernels::direct::DispatchArgs args{};
-  args.round = round_args(num_dispatches_);
+  kernels::direct::DispatchArgs args = dispatch_args(num_dispatches_);
   fill_input(input, &args);
   fill_output(output, &args);
   RoundState& round = begin_round(input);
-  if (Status s = launch_dispatch(launch::Half::kBoth, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_dispatch(launch::Half::kBoth, args); !s.ok()) return s;
   round.stage = Stage::kReceived;
-  round.in_heap = !args.out.given();
+  round.in_heap = plan_.token_major() && output.x.ndim == 0;
   return moeway_routing{id_, round.dispatch};
 }
 
@@ -123,7 +157,7 @@ Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows)
   if (Status s = check_stage(round, Stage::kReceived, "combine_send"); !s.ok()) return s;
   if (Status s = check_rows(rows); !s.ok()) return s;
   kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, rows_view(rows), {}, {}};
-  if (Status s = launch_combine(launch::Half::kSend, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_combine(launch::Half::kSend, args); !s.ok()) return s;
   round.stage = Stage::kResultsSent;
   return {};
 }
@@ -136,7 +170,7 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
   kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, {}, {}, matrix_view(y)};
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
-  if (Status s = launch_combine(launch::Half::kRecv, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_combine(launch::Half::kRecv, args); !s.ok()) return s;
   round.stage = Stage::kDone;
   return {};
 }
@@ -152,15 +186,15 @@ Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, cons
   kernels::direct::CombineArgs args{
       round_args(round.dispatch), plan_.config.hidden, rows_view(rows), {}, matrix_view(y)};
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
-  if (Status s = launch_combine(launch::Half::kBoth, args, round.dispatch); !s.ok()) return s;
+  if (Status s = launch_combine(launch::Half::kBoth, args); !s.ok()) return s;
   round.stage = Stage::kDone;
   return {};
 }
 
-moeway_all_to_all_stats AllToAll::stats() const {
+Result<moeway_all_to_all_stats> AllToAll::stats() const {
+  if (closed_) return failure_;
   moeway_all_to_all_stats stats{};
   stats.struct_size = sizeof(stats);
-  if (closed_) return stats;
   const layout::Counters counters = executor_->counters();
   stats.num_dispatches = static_cast<int64_t>(num_dispatches_);
   stats.tokens_sent = static_cast<int64_t>(counters.tokens_sent);

@@ -7,11 +7,13 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 
 #include "core/communicator.h"
 #include "core/executor.h"
 #include "core/plan.h"
+#include "core/tensors.h"
 #include "layout/heap_layout.h"
 #include "transport/heap.h"
 
@@ -34,9 +36,10 @@ class AllToAll {
   Status combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
                  const moeway_tensor& y);
   Status dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_tensor* scales);
-  // The failure that ended the object's use, or that it is closed.
-  const Status& status() const { return failure_; }
-  moeway_all_to_all_stats stats() const;
+  // The failure that ended the object's use, or that it is closed. Looks at what kernels have reported since.
+  Status status();
+  Status set_stream(void* stream);
+  Result<moeway_all_to_all_stats> stats() const;
   void close();
 
  private:
@@ -50,10 +53,11 @@ class AllToAll {
 
   AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan);
 
-  Status check_may_send() const;
+  Status check_may_send();
   // The round of a handle, if it is still known.
   Result<RoundState*> find(moeway_routing routing);
   Status check_stage(const RoundState& round, Stage expected, const char* phase) const;
+  Status on_my_device(std::initializer_list<NamedTensor> tensors) const;
   Status check_input(const moeway_dispatch_input& input) const;
   Status check_output(const moeway_dispatch_output& output) const;
   Status check_received_tensors(const moeway_dispatch_output& output) const;
@@ -63,9 +67,11 @@ class AllToAll {
   void fill_input(const moeway_dispatch_input& input, kernels::direct::DispatchArgs* args);
   void fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args);
   kernels::direct::Round round_args(uint64_t dispatch) const;
-  Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args, uint64_t dispatch);
-  Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args, uint64_t dispatch);
-  Status finish_launch(const char* call, uint64_t dispatch);
+  kernels::direct::DispatchArgs dispatch_args(uint64_t dispatch) const;
+  Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args);
+  Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args);
+  // Ends the object's use.
+  Status fail(Status failure);
   RoundState& begin_round(const moeway_dispatch_input& input);
 
   std::shared_ptr<Communicator> communicator_;

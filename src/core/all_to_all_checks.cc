@@ -14,8 +14,8 @@ const char* const kTokenMajor = "layout token_major has one row per (source rank
 
 }  // namespace
 
-Status AllToAll::check_may_send() const {
-  if (!failure_.ok()) return failure_;
+Status AllToAll::check_may_send() {
+  if (Status s = status(); !s.ok()) return s;
   const RoundState& latest = rounds_[num_dispatches_ % layout::kEpochs];
   if (latest.dispatch == num_dispatches_ && latest.stage == Stage::kSent) {
     return error(MOEWAY_WRONG_STATE, "dispatch_send of round {} before dispatch_recv of round {}", num_dispatches_ + 1,
@@ -30,7 +30,7 @@ Status AllToAll::check_may_send() const {
 }
 
 Result<AllToAll::RoundState*> AllToAll::find(moeway_routing routing) {
-  if (!failure_.ok()) return failure_;
+  if (Status s = status(); !s.ok()) return s;
   if (routing.object != id_) {
     return error(MOEWAY_WRONG_STATE,
                  "routing is of object {}, expected this object's {}: it comes from another AllToAll", routing.object,
@@ -52,10 +52,21 @@ Status AllToAll::check_stage(const RoundState& round, Stage expected, const char
                kDone[static_cast<int>(round.stage)], kDone[static_cast<int>(expected)]);
 }
 
+Status AllToAll::on_my_device(std::initializer_list<NamedTensor> tensors) const {
+  return check_devices(tensors, communicator_->device_type(), communicator_->device_index());
+}
+
 Status AllToAll::check_input(const moeway_dispatch_input& input) const {
   if (input.struct_size != sizeof(input)) {
     return invalid_argument("input.struct_size is {}, expected {}: fill it with moeway_dispatch_input_init",
                             input.struct_size, sizeof(input));
+  }
+  if (Status s = on_my_device({{"x", &input.x},
+                               {"scales", &input.scales},
+                               {"topk_idx", &input.topk_idx},
+                               {"topk_weights", &input.topk_weights}});
+      !s.ok()) {
+    return s;
   }
   const moeway_all_to_all_config& config = plan_.config;
   const moeway_dtype dtype = config.dispatch_dtype;
@@ -85,6 +96,7 @@ Status AllToAll::check_input(const moeway_dispatch_input& input) const {
       !s.ok()) {
     return s;
   }
+  if (communicator_->on_device()) return {};  // The kernel looks: the host cannot read the routing without waiting.
   return check_routes({matrix_view(input.topk_idx)}, num_tokens, config.topk, config.num_experts,
                       config.distinct_experts != 0);
 }
@@ -127,9 +139,19 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
     return invalid_argument("output.struct_size is {}, expected {}: fill it with moeway_dispatch_output_init",
                             output.struct_size, sizeof(output));
   }
+  if (Status s = on_my_device({{"x", &output.x},
+                               {"scales", &output.scales},
+                               {"num_rows", &output.num_rows},
+                               {"first_row", &output.first_row},
+                               {"row_source", &output.row_source},
+                               {"topk_idx", &output.topk_idx},
+                               {"topk_weights", &output.topk_weights}});
+      !s.ok()) {
+    return s;
+  }
   if (Status s = check_received_tensors(output); !s.ok()) return s;
   const std::initializer_list<Dim> experts{Dim::exactly(plan_.sizes.num_local_experts)};
-  if (Status s = check_tensor("num_rows", output.num_rows, MOEWAY_I32, experts, Access::kRead); !s.ok()) return s;
+  if (Status s = check_tensor("num_rows", output.num_rows, MOEWAY_I32, experts, Access::kScatter); !s.ok()) return s;
   if (plan_.token_major()) {
     if (Status s = check_absent("first_row", output.first_row, kTokenMajor); !s.ok()) return s;
     const std::initializer_list<Dim> routes{Dim::exactly(plan_.sizes.max_rows), Dim::exactly(plan_.config.topk)};
@@ -137,13 +159,15 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
     return check_tensor("topk_weights", output.topk_weights, MOEWAY_F32, routes, Access::kWrite);
   }
   if (output.first_row.ndim != 0) {
-    if (Status s = check_tensor("first_row", output.first_row, MOEWAY_I64, experts, Access::kRead); !s.ok()) return s;
+    if (Status s = check_tensor("first_row", output.first_row, MOEWAY_I64, experts, Access::kScatter); !s.ok())
+      return s;
   }
   if (Status s = check_absent("topk_idx", output.topk_idx, kHasRows); !s.ok()) return s;
   return check_absent("topk_weights", output.topk_weights, kHasRows);
 }
 
 Status AllToAll::check_rows(const moeway_tensor& rows) const {
+  if (Status s = on_my_device({{"rows", &rows}}); !s.ok()) return s;
   const Dim hidden = Dim::exactly(plan_.config.hidden);
   switch (plan_.config.layout) {
     case MOEWAY_EXPERT_PADDED:
@@ -163,6 +187,10 @@ Status AllToAll::check_rows(const moeway_tensor& rows) const {
 
 Status AllToAll::check_results(const RoundState& round, const moeway_tensor* topk_weights,
                                const moeway_tensor& y) const {
+  if (Status s = on_my_device({{"y", &y}}); !s.ok()) return s;
+  if (topk_weights != nullptr) {
+    if (Status s = on_my_device({{"topk_weights", topk_weights}}); !s.ok()) return s;
+  }
   const Dim num_tokens = Dim::exactly(round.num_tokens);
   if (plan_.weights_at_dispatch()) {
     if (topk_weights != nullptr) {
@@ -187,7 +215,6 @@ void AllToAll::fill_input(const moeway_dispatch_input& input, kernels::direct::D
   args->scales = matrix_view(input.scales);
   args->topk_idx = {matrix_view(input.topk_idx)};
   args->topk_weights = matrix_view(input.topk_weights);
-  args->distinct_experts = plan_.config.distinct_experts != 0;
   args->bad_route = executor_->bad_route();
 }
 
@@ -197,7 +224,7 @@ void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct
   args->row_source = rows_view(output.row_source);
   args->num_rows = static_cast<int32_t*>(output.num_rows.data);
   args->num_rows_stride = stride_of(output.num_rows);
-  args->first_row = static_cast<int64_t*>(output.first_row.data);
+  args->first_row = output.first_row.ndim == 0 ? nullptr : static_cast<int64_t*>(output.first_row.data);
   args->first_row_stride = stride_of(output.first_row);
   // Rows of x as [rows, H]: the distance between experts is the tensor's own capacity, which may exceed the one that is
   // needed.
@@ -217,17 +244,22 @@ Status AllToAll::dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_
                  "no output.x",
                  round.dispatch, num_dispatches_);
   }
-  if (x == nullptr) return invalid_argument("x is null, expected where to put the view");
   const layout::HeapLayout layout{plan_.shape};
   std::byte* payload =
       heap_->base(communicator_->rank()) + layout.payload(kernels::direct::parity_of(round.dispatch), 0, 0);
   const auto view = [&](std::byte* data, moeway_dtype dtype, int64_t columns) {
     const int64_t element = moeway_dtype_bytes(dtype);
-    return moeway_tensor{
-        data, dtype, MOEWAY_CPU, 0, 2, {plan_.sizes.max_rows, columns, 0}, {layout.payload_bytes() / element, 1, 0}};
+    return moeway_tensor{data,
+                         dtype,
+                         communicator_->device_type(),
+                         communicator_->device_index(),
+                         2,
+                         {plan_.sizes.max_rows, columns, 0},
+                         {layout.payload_bytes() / element, 1, 0}};
   };
   *x = view(payload, plan_.config.dispatch_dtype,
             plan_.shape.row_bytes / moeway_dtype_bytes(plan_.config.dispatch_dtype));
+  if (scales != nullptr) *scales = {};
   if (scales != nullptr && plan_.has_scales())
     *scales = view(payload + layout.scales_offset(), plan_.scales_dtype(), plan_.sizes.num_scales);
   return {};

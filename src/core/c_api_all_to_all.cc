@@ -19,13 +19,6 @@ using moeway::core::null_argument;
 
 namespace {
 
-template <class Struct>
-void init(Struct* value) {
-  if (value == nullptr) return;
-  *value = {};
-  value->struct_size = sizeof(*value);
-}
-
 // An argument that must not be null.
 struct Given {
   const char* name;
@@ -51,18 +44,6 @@ Status store_routing(Result<moeway_routing> made, moeway_routing* routing) {
 }
 
 }  // namespace
-
-void moeway_all_to_all_config_init(moeway_all_to_all_config* config) {
-  init(config);
-  if (config == nullptr) return;
-  config->alignment = 1;
-  config->num_warps = 4;
-  config->timeout_ms = moeway::env().timeout_ms;
-}
-
-void moeway_dispatch_input_init(moeway_dispatch_input* input) { init(input); }
-void moeway_dispatch_output_init(moeway_dispatch_output* output) { init(output); }
-void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats) { init(stats); }
 
 moeway_status moeway_all_to_all_get_sizes(const moeway_all_to_all_config* config, int32_t rank, int32_t num_ranks,
                                           moeway_all_to_all_sizes* sizes) {
@@ -133,8 +114,12 @@ moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moeway_routing
   return on_object(all_to_all, {{"x", x}}, [&](AllToAll& object) { return object.dispatch_view(routing, x, scales); });
 }
 
-moeway_status moeway_all_to_all_status(const moeway_all_to_all* all_to_all) {
-  return on_object(all_to_all, {}, [](const AllToAll& object) { return object.status(); });
+moeway_status moeway_all_to_all_set_stream(moeway_all_to_all* all_to_all, void* stream) {
+  return on_object(all_to_all, {}, [&](AllToAll& object) { return object.set_stream(stream); });
+}
+
+moeway_status moeway_all_to_all_status(moeway_all_to_all* all_to_all) {
+  return on_object(all_to_all, {}, [](AllToAll& object) { return object.status(); });
 }
 
 moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all, moeway_all_to_all_stats* stats) {
@@ -142,7 +127,9 @@ moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all, m
     if (stats->struct_size != sizeof(*stats)) {
       return invalid_argument("stats.struct_size is {}, expected {}", stats->struct_size, sizeof(*stats));
     }
-    *stats = object.stats();
+    const Result<moeway_all_to_all_stats> counted = object.stats();
+    if (!counted.ok()) return counted.status();
+    *stats = counted.value();
     return {};
   });
 }

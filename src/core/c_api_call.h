@@ -1,4 +1,5 @@
-// What every function of the C interface does around its work: keeps the message of a failure, and lets no exception out.
+// What every function of the C interface does around its work: keeps the message of a failure, and lets no exception
+// out.
 #pragma once
 
 #include <moeway/c_api.h>
@@ -12,7 +13,8 @@ namespace moeway::core {
 // Remembers a failure's message for moeway_last_error() and gives its code.
 moeway_status finish_call(const Status& status);
 
-// Runs `work`, which returns a Status. The library throws nothing itself, but memory can run out in the standard library.
+// Runs `work`, which returns a Status. The library throws nothing itself, but memory can run out in the standard
+// library.
 template <class Work>
 moeway_status c_call(Work work) {
   try {

@@ -100,13 +100,6 @@ int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap) {
   return bootstrap == nullptr ? -1 : bootstrap->collective->size();
 }
 
-void moeway_communicator_options_init(moeway_communicator_options* options) {
-  if (options == nullptr) return;
-  *options = {};
-  options->struct_size = sizeof(*options);
-  options->timeout_ms = moeway::env().timeout_ms;
-}
-
 moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap, const moeway_communicator_options* options,
                                          moeway_communicator** communicator) {
   const std::unique_ptr<moeway_bootstrap> taken(bootstrap);
@@ -114,18 +107,19 @@ moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap, const moew
     if (bootstrap == nullptr) return null_argument("bootstrap");
     if (communicator == nullptr) return null_argument("communicator");
     *communicator = nullptr;
-    int64_t timeout_ms = moeway::env().timeout_ms;
+    moeway_communicator_options chosen;
+    moeway_communicator_options_init(&chosen);
     if (options != nullptr) {
       if (options->struct_size != sizeof(*options)) {
         return invalid_argument("options.struct_size is {}, expected {}: fill it with moeway_communicator_options_init",
                                 options->struct_size, sizeof(*options));
       }
-      timeout_ms = options->timeout_ms;
+      chosen = *options;
     }
-    if (timeout_ms < 1) return invalid_argument("options.timeout_ms is {}, expected at least 1", timeout_ms);
+    if (chosen.timeout_ms < 1)
+      return invalid_argument("options.timeout_ms is {}, expected at least 1", chosen.timeout_ms);
     const int rank = bootstrap->collective->rank(), size = bootstrap->collective->size();
-    auto created =
-        moeway::core::Communicator::create(std::move(bootstrap->collective), std::chrono::milliseconds(timeout_ms));
+    auto created = moeway::core::Communicator::create(std::move(bootstrap->collective), chosen);
     if (!created.ok()) return created.status();
     *communicator = new moeway_communicator{std::move(created).value(), rank, size};
     return {};

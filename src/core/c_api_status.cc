@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/env.h"
 #include "base/format.h"
 #include "core/c_api_call.h"
 #include "layout/experts.h"
@@ -54,6 +55,8 @@ const char* moeway_status_name(moeway_status status) {
   }
   return "UNKNOWN";
 }
+
+int64_t moeway_default_timeout_ms(void) { return moeway::env().timeout_ms; }
 
 const char* moeway_version(void) { return MOEWAY_VERSION_STRING; }
 

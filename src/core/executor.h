@@ -29,10 +29,12 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Runs a launch, or enqueues it. Its failure may come with a later launch's.
-  virtual void dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) = 0;
-  virtual void combine(launch::Half half, const kernels::direct::CombineArgs& args) = 0;
-  // The first failure that a launch has reported.
+  // Runs a launch, or enqueues it; a Status tells that it could not be. What its kernels find wrong is failure()'s.
+  virtual Status dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) = 0;
+  virtual Status combine(launch::Half half, const kernels::direct::CombineArgs& args) = 0;
+  // Where later launches are enqueued: a cudaStream_t. Without meaning on a CPU.
+  virtual void set_stream(void* stream) = 0;
+  // The first failure that a launch has reported so far.
   virtual std::optional<exec::Failure> failure() const = 0;
 
   // Tells all ranks something about this one, after everything that it has sent.

@@ -21,9 +21,12 @@ std::string awaited(const exec::WaitSite& site) {
 
 }  // namespace
 
-Status describe(const exec::Failure& failure, const char* call, uint64_t dispatch, int rank,
-                std::chrono::milliseconds timeout) {
-  const std::string where = fmt::format("rank {}, {} of round {}: ", rank, call, dispatch);
+Status describe(const exec::Failure& failure, int rank, std::chrono::milliseconds timeout) {
+  const bool results = failure.site.what == exec::Awaited::kResult;
+  const std::string phase = fmt::format("rank {}, {}", rank, results ? "combine_recv" : "dispatch_recv");
+  const std::string where = failure.kind == exec::FailureKind::kCorrupt
+                                ? phase + ": "
+                                : fmt::format("{} of round {}: ", phase, failure.expected);
   const std::string counted = fmt::format("expected round {}, seen round {}", failure.expected, failure.seen);
   const std::string what = awaited(failure.site);
   const int peer = failure.site.peer;

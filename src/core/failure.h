@@ -10,8 +10,7 @@
 
 namespace moeway::core {
 
-// `call` is the caller's call, `dispatch` the number of its round, `rank` the rank that failed.
-Status describe(const exec::Failure& failure, const char* call, uint64_t dispatch, int rank,
-                std::chrono::milliseconds timeout);
+// `rank` is the rank that failed. The round and the phase follow from what was waited for.
+Status describe(const exec::Failure& failure, int rank, std::chrono::milliseconds timeout);
 
 }  // namespace moeway::core

@@ -1,4 +1,6 @@
 // Kernels on the CPU: a call returns when its launch has ended.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -62,19 +64,23 @@ class HostExecutor final : public Executor {
     grid_ = exec::HostGrid::make(options);
   }
 
-  void dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) override {
+  Status dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) override {
     exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
     launch::dispatch(*grid_, control, half, args, {heaps_.data()});
     failure_ = control.failure();
+    return {};
   }
-  void combine(launch::Half half, const kernels::direct::CombineArgs& args) override {
+  Status combine(launch::Half half, const kernels::direct::CombineArgs& args) override {
     exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
     launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
     failure_ = control.failure();
+    return {};
   }
+  void set_stream(void*) override {}
   std::optional<exec::Failure> failure() const override { return failure_; }
 
   void tell_peers(exec::PeerWord word) override {
+    if (getpid() != process_) return;  // A fork is not this rank, though it shares its memory.
     const layout::HeapLayout layout{plan_.shape};
     for (std::byte* heap : heaps_) {
       // Release; pairs with the acquire in Watch::word: everything this rank has sent comes before it.
@@ -98,6 +104,7 @@ class HostExecutor final : public Executor {
     std::byte bytes[layout::kLine];
   };
 
+  const pid_t process_ = getpid();
   const Plan plan_;
   const int rank_;
   const Watch watch_;

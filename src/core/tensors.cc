@@ -1,5 +1,6 @@
 #include "core/tensors.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/format.h"
@@ -9,7 +10,7 @@ namespace {
 
 std::string shape_of(const moeway_tensor& tensor) {
   std::string text = "[";
-  for (int i = 0; i < tensor.ndim; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", tensor.shape[i]);
+  for (int i = 0; i < std::min(tensor.ndim, 3); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", tensor.shape[i]);
   return text + "]";
 }
 
@@ -21,9 +22,25 @@ std::string show(std::initializer_list<Dim> dims) {
   return text + "]";
 }
 
+constexpr int64_t kMostReach = int64_t{1} << 56;  // elements
+
 // Contiguous last dimension; and for outputs, every dimension steps over what the next one spans.
 Status check_strides(const char* name, const moeway_tensor& tensor, Access access) {
   const int last = tensor.ndim - 1;
+  for (int i = 0; i <= last; ++i) {
+    int64_t reach = 0;  // Bytes from the first to the last element along the dimension; far below what addresses hold.
+    if (tensor.shape[i] <= 1) continue;
+    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) || reach > kMostReach ||
+        reach < -kMostReach) {
+      return invalid_argument("{}.strides[{}] is {} with shape {}, expected elements within an address space", name, i,
+                              tensor.strides[i], shape_of(tensor));
+    }
+    if (access == Access::kScatter && tensor.strides[i] == 0) {
+      return invalid_argument("{}.strides[{}] is 0, expected another stride: elements of an output must not overlap",
+                              name, i);
+    }
+  }
+  if (access == Access::kScatter) return {};
   if (access != Access::kRead && tensor.shape[last] > 1 && tensor.strides[last] != 1) {
     return invalid_argument("{}.strides[{}] is {}, expected 1: rows must be contiguous", name, last,
                             tensor.strides[last]);
@@ -42,6 +59,9 @@ Status check_strides(const char* name, const moeway_tensor& tensor, Access acces
 }
 
 int64_t stride_bytes(const moeway_tensor& tensor, int dim) {
+  for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) return 0;  // Without elements strides may be anything.
+  }
   return tensor.shape[dim] > 1 ? tensor.strides[dim] * moeway_dtype_bytes(tensor.dtype) : 0;
 }
 
@@ -55,11 +75,6 @@ Status check_tensor(const char* name, const moeway_tensor& tensor, moeway_dtype 
   if (tensor.dtype != dtype) {
     return invalid_argument("{}.dtype is {}, expected {}", name, moeway_dtype_name(tensor.dtype),
                             moeway_dtype_name(dtype));
-  }
-  if (tensor.device_type != MOEWAY_CPU) {
-    return invalid_argument(
-        "{} is on device type {} (index {}), expected CPU: the ranks of this communicator are CPU ranks", name,
-        static_cast<int>(tensor.device_type), tensor.device_index);
   }
   bool empty = false, fits = true;
   int i = 0;
@@ -77,6 +92,18 @@ Status check_tensor(const char* name, const moeway_tensor& tensor, moeway_dtype 
     return invalid_argument("{}.data is {:#x}, expected a multiple of its element's {} bytes", name, address, element);
   }
   return check_strides(name, tensor, access);
+}
+
+Status check_devices(std::initializer_list<NamedTensor> tensors, moeway_device_type type, int32_t index) {
+  for (const NamedTensor& named : tensors) {
+    const moeway_tensor& tensor = *named.tensor;
+    if (tensor.ndim == 0) continue;
+    if (tensor.device_type == type && (type == MOEWAY_CPU || tensor.device_index == index)) continue;
+    return invalid_argument("{} is on device type {} (index {}), expected {} as the communicator's options say",
+                            named.name, static_cast<int>(tensor.device_type), tensor.device_index,
+                            type == MOEWAY_CPU ? "CPU" : fmt::format("CUDA (1) index {}", index));
+  }
+  return {};
 }
 
 Status check_absent(const char* name, const moeway_tensor& tensor, const char* why) {

@@ -20,13 +20,23 @@ struct Dim {
 };
 
 // Whether kernels only read the tensor (any strides), or write it (no element twice, the last dimension contiguous).
-enum class Access { kRead, kReadRows, kWrite };
+enum class Access { kRead, kReadRows, kWrite, kScatter };
 
-// Checks type, device, dimensions, strides and pointer; `name` is the argument's, as the caller knows it.
+// Checks type, dimensions, strides and pointer; `name` is the argument's, as the caller knows it.
+//   kScatter: written, one dimension, any stride but 0.
 //   kRead: any strides. kReadRows: contiguous last dimension. kWrite: contiguous last dimension, and no two elements at
 //   one place.
 Status check_tensor(const char* name, const moeway_tensor& tensor, moeway_dtype dtype, std::initializer_list<Dim> dims,
                     Access access);
+
+// An argument, as the caller knows it.
+struct NamedTensor {
+  const char* name;
+  const moeway_tensor* tensor;
+};
+
+// Every tensor that is given lies on the device.
+Status check_devices(std::initializer_list<NamedTensor> tensors, moeway_device_type type, int32_t index);
 
 // The tensor was not given (ndim 0), as it must not be for this object.
 Status check_absent(const char* name, const moeway_tensor& tensor, const char* why);

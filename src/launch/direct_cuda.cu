@@ -1,4 +1,5 @@
-// The direct protocol's kernels for CUDA devices: where a kernel meets the CUDA form of the execution contract, and nothing else.
+// The direct protocol's kernels for CUDA devices: where a kernel meets the CUDA form of the execution contract, and
+// nothing else.
 #include <type_traits>
 
 #include "exec/cuda/team.h"
@@ -60,6 +61,12 @@ int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half
   const auto scratch_bytes = static_cast<size_t>(kernels::direct::dispatch_scratch_bytes(args.round.shape().experts));
   const size_t shared_bytes = Team::shared_bytes(scratch_bytes) * static_cast<size_t>(kTeamsPerBlock);
   with_half(half, [&](auto which) {
+    // More than a block gets without being asked: many experts.
+    constexpr size_t kGiven = 48 * 1024;
+    if (shared_bytes > kGiven) {
+      cudaFuncSetAttribute(dispatch_kernel<decltype(which)::value>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared_bytes));
+    }
     dispatch_kernel<decltype(which)::value>
         <<<grid.num_blocks, kBlockThreads, shared_bytes, static_cast<cudaStream_t>(grid.stream)>>>(args, peers, control,
                                                                                                    scratch_bytes);

@@ -31,6 +31,9 @@ class Transport {
   // Collective: a segment of `bytes` (>= 1, equal on all ranks) on every rank, its memory reserved, so that no later
   // write can fail. Fails on all ranks if it fails on one, naming needed and free bytes; then nothing is left behind.
   virtual Result<std::unique_ptr<SymmetricHeap>> allocate(size_t bytes, Collective& collective, Deadline deadline) = 0;
+  // How many ranks, this one included, share the processor that this rank's kernels run on, as far as that limits what
+  // may be resident there at the same time.
+  virtual int num_sharers() const { return 1; }
   // Whether the process of `rank` is known to have ended. Cheap enough to ask every few milliseconds; thread-safe.
   virtual bool peer_lost(int rank) const = 0;
 };

@@ -104,6 +104,10 @@ std::vector<Mistake<Out>> output_mistakes(const Case& job) {
                      [](Out& out) { out.x.strides[out.x.ndim - 2] = out.x.shape[out.x.ndim - 1] - 1; },
                      {"x.strides", "129"}},
                     {"rows in one place", [](Out& out) { out.x.strides[out.x.ndim - 2] = 0; }, {"x.strides", "0"}},
+                    {"a stride beyond all addresses",
+                     [](Out& out) { out.x.strides[out.x.ndim - 2] = int64_t{1} << 62; },
+                     {"x.strides", "4611686018427387904"}},
+                    {"counts in one place", [](Out& out) { out.num_rows.strides[0] = 0; }, {"num_rows.strides", "0"}},
                     {"a younger struct", [](Out& out) { out.struct_size = 9999; }, {"struct_size", "9999"}}});
   return mistakes;
 }
