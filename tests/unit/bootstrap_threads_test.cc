@@ -89,16 +89,28 @@ TEST(Threads, NameTheMissingWhenTheDeadlinePasses) {
   EXPECT_THAT(outcomes, Each(AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("ranks 1, 3-4 of 6 did not come"))));
 }
 
-TEST(Threads, NoticeAtOnceARankThatLeaves) {
+// `rank_1_first`: rank 1 leaves before the others wait for it, or while they do.
+std::vector<std::string> outcomes_when_rank_1_leaves(bool rank_1_first) {
   const auto meeting = meeting_of(3);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto outcomes = run_threads(3, [&](int rank) -> std::string {
-    const auto collective = meet_threads(meeting, rank);
-    if (rank == 1) return "left";
-    return gather_outcome(*collective.value(), 8, 20000);
+  std::barrier<> gone(3);
+  return run_threads(3, [&](int rank) -> std::string {
+    auto collective = meet_threads(meeting, rank);
+    if (rank == 1) {
+      if (!rank_1_first) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      collective = Status();
+    }
+    if (rank_1_first) gone.arrive_and_wait();
+    return rank == 1 ? "left" : gather_outcome(*collective.value(), 8, 20000);
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  for (const size_t rank : {0u, 2u}) EXPECT_THAT(outcomes[rank], AllOf(HasSubstr("PEER_LOST"), HasSubstr("rank 1")));
+}
+
+TEST(Threads, NoticeAtOnceARankThatLeaves) {
+  for (const bool rank_1_first : {true, false}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto outcomes = outcomes_when_rank_1_leaves(rank_1_first);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    for (const size_t rank : {0u, 2u}) EXPECT_THAT(outcomes[rank], AllOf(HasSubstr("PEER_LOST"), HasSubstr("rank 1")));
+  }
 }
 
 TEST(Threads, MayLeaveOnceTheyHaveTheResult) {

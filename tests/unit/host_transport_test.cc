@@ -164,19 +164,26 @@ TEST(HostTransport, RefusesSizesThatCannotBe) {
 }
 
 TEST(HostTransport, SumsUpWhatAllRanksNeedBeforeTakingAnything) {
-  const auto free = static_cast<size_t>(read_free_memory().machine_bytes);
   // Each rank's share alone would fit.
-  const size_t bytes = free / 3;
-  const Body body = [&](Transport& transport, Collective& collective) -> std::string {
-    const std::string refused = outcome_of(transport, collective, bytes);
-    // The transport stays usable.
-    const std::string smaller = shares_heaps(transport, collective);
-    return smaller.empty() ? refused : smaller;
-  };
-  for (const auto& outcomes : {as_threads(4, body), as_processes(4, body)}) {
-    EXPECT_THAT(outcomes, Each(AllOf(HasSubstr("OUT_OF_MEMORY: 4 ranks need"), HasSubstr(fmt::format("{}", bytes * 4)),
-                                     HasSubstr("bytes free"))));
-  }
+  const auto bytes = static_cast<size_t>(read_free_memory().machine_bytes) / 3;
+  const auto refusal =
+      AllOf(HasSubstr("OUT_OF_MEMORY: 4 ranks need"), HasSubstr(fmt::format("{}", bytes * 4)), HasSubstr("bytes free"));
+  EXPECT_THAT(as_processes(4,
+                           [&](Transport& transport, Collective& collective) -> std::string {
+                             // Should the check be broken, this limit refuses before the machine is out of memory.
+                             const rlimit low{1 << 24, 1 << 24};
+                             if (setrlimit(RLIMIT_FSIZE, &low) != 0) return "no limit";
+                             const std::string refused = outcome_of(transport, collective, bytes);
+                             // The transport stays usable.
+                             const std::string smaller = shares_heaps(transport, collective);
+                             return smaller.empty() ? refused : smaller;
+                           }),
+              Each(refusal));
+  EXPECT_THAT(as_threads(4,
+                         [&](Transport&, Collective& collective) {
+                           return check_segments_fit(bytes, collective, in_ms(10000)).to_string();
+                         }),
+              Each(refusal));
 }
 
 // Rank 1 alone meets a limit, in every way that a limit can be met; all ranks must hear of it, and of no signal.

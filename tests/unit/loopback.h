@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <random>
 
 #include "base/descriptor.h"
 
@@ -34,11 +35,16 @@ inline Descriptor listen_at(int* port) {
   return listener;
 }
 
-// A port that nobody uses at present.
+// A port that nobody uses at present, below those that the system gives to outgoing connections: one of these could take
+// it before the test does.
 inline int free_port() {
-  int port = 0;
-  listen_at(&port);
-  return port;
+  static std::mt19937 random{std::random_device{}()};
+  for (;;) {
+    const int port = 10000 + static_cast<int>(random() % 10000);
+    const Descriptor probe = make_tcp_socket();
+    const sockaddr_in address = loopback(port);
+    if (bind(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return port;
+  }
 }
 
 }  // namespace moeway::testing
