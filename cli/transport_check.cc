@@ -102,7 +102,7 @@ TransportVerdict try_nvlink(const Devices& devices) {
     return not_built("nvlink", lack,
                      "a moeway built with -DMOEWAY_CUDA=ON, on GPUs that reach each other's memory (NVLink)");
   }
-  if (!failure.empty()) return {"nvlink", false, true, failure, "what the message names"};
+  if (!failure.empty()) return {"nvlink", true, false, failure, "what the message names"};
   if (!lack.empty()) return {"nvlink", true, true, "one rank on the first GPU; more need another GPU: " + lack, ""};
   return {"nvlink", true, true, "one rank on the first GPU mapped and cleared its memory", ""};
 }
