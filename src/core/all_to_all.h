@@ -22,7 +22,7 @@ namespace moeway::core {
 class AllToAll {
  public:
   // Collective; see moeway_all_to_all_create.
-  static Result<std::unique_ptr<AllToAll>> create(std::shared_ptr<Communicator> communicator,
+  static Result<std::unique_ptr<AllToAll>> create(const std::shared_ptr<Communicator>& communicator,
                                                   const moeway_all_to_all_config& config, const Hooks& hooks = {});
   ~AllToAll();
   AllToAll(const AllToAll&) = delete;
