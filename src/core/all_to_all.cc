@@ -26,7 +26,7 @@ AllToAll::AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan)
 
 AllToAll::~AllToAll() { close(); }
 
-Result<std::unique_ptr<AllToAll>> AllToAll::create(std::shared_ptr<Communicator> communicator,
+Result<std::unique_ptr<AllToAll>> AllToAll::create(const std::shared_ptr<Communicator>& communicator,
                                                    const moeway_all_to_all_config& config, const Hooks& hooks) {
   Collective& collective = communicator->collective();
   Result<Plan> plan = make_plan(config, communicator->rank(), communicator->size());
