@@ -26,7 +26,7 @@ std::string program_in_path(const std::string& program) {
   std::string_view rest = path == nullptr ? "" : path;
   while (!rest.empty()) {
     const size_t colon = rest.find(':');
-    const std::string candidate = std::string(rest.substr(0, colon)) + "/" + program;
+    std::string candidate = std::string(rest.substr(0, colon)) + "/" + program;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     rest = colon == std::string_view::npos ? "" : rest.substr(colon + 1);
   }

@@ -47,7 +47,7 @@ Status JsonOutput::write(const nlohmann::json& json) const {
   if (out == nullptr) return failed("open");
   const bool whole = write_whole(out, text);
   if (std::fclose(out) != 0 || !whole || (replace && std::rename(path.c_str(), file.c_str()) != 0)) {
-    const Status status = failed("write");
+    Status status = failed("write");
     if (replace) std::remove(path.c_str());
     return status;
   }

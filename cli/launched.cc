@@ -18,7 +18,10 @@ JobEnd run_launched(const RankJob& job, Bootstrap bootstrap) {
   RankProgress progress;
   RankReport mine = run_rank(job, std::move(bootstrap), progress, &end.reports);
   // An exchange that worked on some ranks only counts as none, so that nobody speaks for a rank that has failed.
-  if (!mine.failure.empty()) end.reports.assign(1, std::move(mine));
+  if (!mine.failure.empty()) {
+    end.reports.clear();
+    end.reports.push_back(std::move(mine));
+  }
   for (const RankReport& report : end.reports)
     if (!report.failure.empty()) end.failures.push_back({report.rank, RankFailure::Kind::kFailed, report.failure});
   return end;

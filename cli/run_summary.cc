@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace moeway::cli {
 namespace {
 
 // The value that a share `q` of the values do not exceed.
 double quantile(std::vector<double> values, double q) {
-  const size_t index = static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  const size_t index = static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
   return values[index];
 }
