@@ -20,13 +20,13 @@ namespace moeway::bootstrap {
 namespace {
 
 using ::moeway::testing::all_well;
+using ::moeway::testing::connect_at;
 using ::moeway::testing::free_port;
 using ::moeway::testing::gather_outcome;
 using ::moeway::testing::gathers_in_rank_order;
 using ::moeway::testing::in_ms;
 using ::moeway::testing::listen_at;
 using ::moeway::testing::loopback;
-using ::moeway::testing::make_tcp_socket;
 using ::moeway::testing::RankProcesses;
 using ::moeway::testing::run_processes;
 using std::chrono::milliseconds;
@@ -39,18 +39,6 @@ using ::testing::Not;
 constexpr milliseconds kPatience{15000};
 const std::string kHost = "127.0.0.1";
 const std::string kSecret = "what only this job knows";
-
-// Connects as soon as somebody listens.
-Descriptor connect_at(int port) {
-  const Deadline deadline = in_ms(10000);
-  const sockaddr_in address = loopback(port);
-  while (!deadline.passed()) {
-    Descriptor stream = make_tcp_socket();
-    if (connect(stream.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return stream;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return Descriptor();
-}
 
 std::string meet_and_gather(int port, int rank, int num_ranks) {
   const auto collective = meet_tcp(kHost, port, kSecret, rank, num_ranks, kPatience);

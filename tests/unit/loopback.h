@@ -4,9 +4,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
+#include "base/deadline.h"
 #include "base/descriptor.h"
 
 namespace moeway::testing {
@@ -33,6 +36,18 @@ inline Descriptor listen_at(int* port) {
   *port = ntohs(address.sin_port);
   listen(listener.get(), 16);
   return listener;
+}
+
+// Connects as soon as somebody listens, within 10 s; else empty.
+inline Descriptor connect_at(int port) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  const sockaddr_in address = loopback(port);
+  while (!deadline.passed()) {
+    Descriptor stream = make_tcp_socket();
+    if (connect(stream.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return stream;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return Descriptor();
 }
 
 // A port that nobody uses at present, below those that the system gives to outgoing connections: one of these could take
