@@ -17,7 +17,7 @@ help:
 	@echo "make build   build the library, the command line and the examples into build/release"
 	@echo "make asan    the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan    the tests under ThreadSanitizer"
-	@echo "make cuda    compile the kernels with nvcc"
+	@echo "make cuda    build what needs nvcc: the library with NVLink, its GPU tests and benchmarks"
 	@echo "make bench   build the benchmarks into build/release/bench"
 	@echo "make lint    format, layers, shell scripts, clang-tidy"
 	@echo "make format  format the sources in place"
@@ -53,8 +53,8 @@ tsan:
 	tools/run_tests.sh tsan $(JOBS)
 
 cuda:
-	tools/setup.sh build
-	cmake --preset cuda $(CMAKE_ARGS)
+	tools/setup.sh test
+	cmake --preset cuda -DMOEWAY_BUILD_TESTS=ON -DMOEWAY_BUILD_BENCH=ON $(CMAKE_ARGS)
 	cmake --build --preset cuda -j $(JOBS)
 
 bench:

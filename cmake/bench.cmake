@@ -40,6 +40,7 @@ if(MOEWAY_WITH_CUDA)
     add_executable(bench_${name} ${source})
     target_compile_options(bench_${name} PRIVATE -std=c++20)
     target_link_libraries(bench_${name} PRIVATE moeway Threads::Threads)
+    add_dependencies(moeway_cuda bench_${name})
     set_target_properties(bench_${name} PROPERTIES
       OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
   endforeach()

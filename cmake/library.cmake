@@ -45,6 +45,9 @@ endif()
 
 add_library(moeway $<TARGET_OBJECTS:moeway_objects> ${moeway_device_objects})
 add_library(moeway::moeway ALIAS moeway)
+if(MOEWAY_WITH_CUDA)
+  add_dependencies(moeway_cuda moeway)
+endif()
 target_include_directories(moeway PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(moeway PUBLIC cxx_std_20)

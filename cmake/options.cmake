@@ -18,7 +18,7 @@ option(MOEWAY_WERROR "Treat warnings as errors" OFF)
 # which gives the same bits slowly where the processor has no such instruction.
 option(MOEWAY_X86_64_V3 "On x86-64, compile the kernels for processors with AVX2, FMA and F16C" ON)
 
-set(MOEWAY_CUDA OFF CACHE STRING "Compile the kernels for GPUs: ON, OFF, or AUTO (if nvcc is found)")
+set(MOEWAY_CUDA OFF CACHE STRING "GPU kernels and NVLink: ON, OFF, or AUTO (if nvcc is found)")
 set_property(CACHE MOEWAY_CUDA PROPERTY STRINGS ON OFF AUTO)
 set(MOEWAY_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures, as CMake's CUDA_ARCHITECTURES takes them")
 

@@ -132,6 +132,7 @@ if(MOEWAY_WITH_CUDA)
   target_include_directories(gpu_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(gpu_test PRIVATE moeway_internal moeway_reference moeway_flags GTest::gtest_main CUDA::cudart_static)
   set_target_properties(kernels_cuda_test gpu_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(moeway_cuda kernels_cuda_test gpu_test)
 endif()
 
 include(header_tests)
