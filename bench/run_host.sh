@@ -18,7 +18,8 @@ processors=$(nproc)
 machine=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | tr '[:upper:]' '[:lower:]' |
   sed 's/([a-z]*)//g; s/[^a-z0-9]\+/-/g; s/^-//; s/-$//')
 result=bench/results/host_round_${machine:-unknown}_x$processors.json
-note="commit $(git describe --always --dirty 2> /dev/null || echo unknown)"
+note="commit $(git rev-parse --short HEAD 2> /dev/null || echo unknown)"
+if [ -n "$(git status --porcelain -- . ':!bench/results' 2> /dev/null)" ]; then note+=" with changes"; fi
 launch=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1)
 if [ "$(id -u)" = 0 ]; then launch+=(--allow-run-as-root); fi
 
