@@ -5,7 +5,6 @@
 #include <moeway/status.h>
 
 #include <cstddef>
-#include <span>
 #include <type_traits>
 #include <vector>
 

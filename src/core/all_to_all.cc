@@ -34,8 +34,8 @@ Result<std::unique_ptr<AllToAll>> AllToAll::create(const std::shared_ptr<Communi
   if (Status s = collective.agree(plan.status(), communicator->deadline()); !s.ok()) return s;
   if (Status s = compare_configs(config, collective, communicator->deadline()); !s.ok()) return s;
   std::unique_ptr<AllToAll> object(new AllToAll(communicator, plan.value()));
-  if (!communicator
-           ->on_device()) {  // The transport looks after its segments; the workspaces come out of the same memory.
+  // The transport looks after its segments; on a CPU the workspaces come out of the same memory.
+  if (!communicator->on_device()) {
     const auto together = static_cast<size_t>(plan.value().sizes.heap_bytes + plan.value().sizes.workspace_bytes);
     if (Status s = transport::check_segments_fit(together, collective, communicator->deadline()); !s.ok()) return s;
   }
@@ -112,6 +112,11 @@ AllToAll::RoundState& AllToAll::begin_round(const moeway_dispatch_input& input) 
   return round;
 }
 
+void AllToAll::mark_received(const moeway_dispatch_output& output, RoundState* round) const {
+  round->stage = Stage::kReceived;
+  round->in_heap = plan_.token_major() && output.x.ndim == 0;
+}
+
 Result<moeway_routing> AllToAll::dispatch_send(const moeway_dispatch_input& input) {
   if (Status s = check_may_send(); !s.ok()) return s;
   if (Status s = check_input(input); !s.ok()) return s;
@@ -123,16 +128,14 @@ Result<moeway_routing> AllToAll::dispatch_send(const moeway_dispatch_input& inpu
 }
 
 Status AllToAll::dispatch_recv(moeway_routing routing, const moeway_dispatch_output& output) {
-  Result<RoundState*> found = find(routing);
+  Result<RoundState*> found = find_at(routing, Stage::kSent, "dispatch_recv");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_stage(round, Stage::kSent, "dispatch_recv"); !s.ok()) return s;
   if (Status s = check_output(output); !s.ok()) return s;
   kernels::direct::DispatchArgs args = dispatch_args(round.dispatch);
   fill_output(output, &args);
   if (Status s = launch_dispatch(launch::Half::kRecv, args); !s.ok()) return s;
-  round.stage = Stage::kReceived;
-  round.in_heap = plan_.token_major() && output.x.ndim == 0;
+  mark_received(output, &round);
   return {};
 }
 
@@ -145,16 +148,14 @@ Result<moeway_routing> AllToAll::dispatch(const moeway_dispatch_input& input, co
   fill_output(output, &args);
   RoundState& round = begin_round(input);
   if (Status s = launch_dispatch(launch::Half::kBoth, args); !s.ok()) return s;
-  round.stage = Stage::kReceived;
-  round.in_heap = plan_.token_major() && output.x.ndim == 0;
+  mark_received(output, &round);
   return moeway_routing{id_, round.dispatch};
 }
 
 Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows) {
-  Result<RoundState*> found = find(routing);
+  Result<RoundState*> found = find_at(routing, Stage::kReceived, "combine_send");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_stage(round, Stage::kReceived, "combine_send"); !s.ok()) return s;
   if (Status s = check_rows(rows); !s.ok()) return s;
   kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, rows_view(rows), {}, {}};
   if (Status s = launch_combine(launch::Half::kSend, args); !s.ok()) return s;
@@ -163,10 +164,9 @@ Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows)
 }
 
 Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y) {
-  Result<RoundState*> found = find(routing);
+  Result<RoundState*> found = find_at(routing, Stage::kResultsSent, "combine_recv");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_stage(round, Stage::kResultsSent, "combine_recv"); !s.ok()) return s;
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
   kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, {}, {}, matrix_view(y)};
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
@@ -177,10 +177,9 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
 
 Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
                          const moeway_tensor& y) {
-  Result<RoundState*> found = find(routing);
+  Result<RoundState*> found = find_at(routing, Stage::kReceived, "combine");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_stage(round, Stage::kReceived, "combine"); !s.ok()) return s;
   if (Status s = check_rows(rows); !s.ok()) return s;
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
   kernels::direct::CombineArgs args{

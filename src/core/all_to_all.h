@@ -56,7 +56,8 @@ class AllToAll {
   Status check_may_send();
   // The round of a handle, if it is still known.
   Result<RoundState*> find(moeway_routing routing);
-  Status check_stage(const RoundState& round, Stage expected, const char* phase) const;
+  // The same, if the round's latest phase is the one that `phase` comes after.
+  Result<RoundState*> find_at(moeway_routing routing, Stage expected, const char* phase);
   Status on_my_device(std::initializer_list<NamedTensor> tensors) const;
   Status check_input(const moeway_dispatch_input& input) const;
   Status check_output(const moeway_dispatch_output& output) const;
@@ -73,6 +74,7 @@ class AllToAll {
   // Ends the object's use.
   Status fail(Status failure);
   RoundState& begin_round(const moeway_dispatch_input& input);
+  void mark_received(const moeway_dispatch_output& output, RoundState* round) const;
 
   std::shared_ptr<Communicator> communicator_;
   Plan plan_;

@@ -45,9 +45,11 @@ Result<AllToAll::RoundState*> AllToAll::find(moeway_routing routing) {
   return &round;
 }
 
-Status AllToAll::check_stage(const RoundState& round, Stage expected, const char* phase) const {
-  if (round.stage == expected) return {};
+Result<AllToAll::RoundState*> AllToAll::find_at(moeway_routing routing, Stage expected, const char* phase) {
+  Result<RoundState*> found = find(routing);
+  if (!found.ok() || found.value()->stage == expected) return found;
   static constexpr const char* kDone[] = {"nothing", "dispatch_send", "dispatch_recv", "combine_send", "combine_recv"};
+  const RoundState& round = *found.value();
   return error(MOEWAY_WRONG_STATE, "{} of round {} comes after its {}, expected after its {}", phase, round.dispatch,
                kDone[static_cast<int>(round.stage)], kDone[static_cast<int>(expected)]);
 }

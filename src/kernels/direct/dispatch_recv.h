@@ -41,8 +41,8 @@ MOEWAY_FN bool recv_counts(const Team& team, const DispatchArgs& args, const Pee
     const std::byte* counts = peers.heap(round.rank) + round.heap.counts(parity_of(epoch), src);
     const auto* head = reinterpret_cast<const layout::CountsHead*>(counts);
     const auto* rows = reinterpret_cast<const uint32_t*>(counts + sizeof(layout::CountsHead));
-    // Acquire; makes the source's counts visible, and that the source is done with this rank's regions of the epoch
-    // before last.
+    // Acquire; makes the source's counts visible, and that the source has finished reading what this rank
+    // wrote there in the epoch before last.
     const bool here = team.wait({exec::Awaited::kCounts, src, 0}, epoch,
                                 [&] { return exec::load_acquire<exec::Scope::kSystem>(&head->signal); });
     if (!here) return false;

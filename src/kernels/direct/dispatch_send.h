@@ -128,19 +128,18 @@ MOEWAY_FN void send_token(const Team& team, const DispatchArgs& args, const Peer
                           const SendScratch& scratch, int64_t token) {
   const Round& round = args.round;
   const int32_t topk = round.shape().topk;
+  auto* experts = round.at<int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
+  keep_routes(team, args, experts, token);
+  team.sync();
   // Payload first: where it goes follows from the token's number alone.
   for (int32_t k = 0; k < topk; ++k) {
-    const int32_t expert = args.expert(token, k);
-    if (expert < 0) continue;
-    const int32_t dst = args.owner(expert);
+    if (experts[k] < 0) continue;
+    const int32_t dst = args.owner(experts[k]);
     if (!args.first_to_rank(token, k, dst)) continue;
     std::byte* payload = peers.heap(dst) + round.heap.payload(parity_of(epoch), round.rank, token);
     copy_row(team, payload, args.x, token);
     if (args.scales.columns > 0) copy_row(team, payload + round.heap.scales_offset(), args.scales, token);
   }
-  auto* experts = round.at<int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
-  keep_routes(team, args, experts, token);
-  team.sync();
   write_headers(team, args, peers, epoch, scratch, experts, token);
   team.sync();
   team.lanes(topk, [&](int64_t k) {
