@@ -29,7 +29,9 @@ AllToAll::~AllToAll() { close(); }
 Result<std::unique_ptr<AllToAll>> AllToAll::create(const std::shared_ptr<Communicator>& communicator,
                                                    const moeway_all_to_all_config& config, const Hooks& hooks) {
   Collective& collective = communicator->collective();
-  Result<Plan> plan = make_plan(config, communicator->rank(), communicator->size());
+  // A release between devices waits for all stores before it; slots that tell by themselves need none.
+  const bool self_validating = communicator->on_device() || hooks.self_validating;
+  Result<Plan> plan = make_plan(config, communicator->rank(), communicator->size(), self_validating);
   // Every rank takes part in every step, whatever it has found, so that all of them hear of it.
   if (Status s = collective.agree(plan.status(), communicator->deadline()); !s.ok()) return s;
   if (Status s = compare_configs(config, collective, communicator->deadline()); !s.ok()) return s;
@@ -157,7 +159,8 @@ Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows)
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
   if (Status s = check_rows(rows); !s.ok()) return s;
-  kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, rows_view(rows), {}, {}};
+  kernels::direct::CombineArgs args{
+      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), rows_view(rows), {}, {}};
   if (Status s = launch_combine(launch::Half::kSend, args); !s.ok()) return s;
   round.stage = Stage::kResultsSent;
   return {};
@@ -168,7 +171,8 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
-  kernels::direct::CombineArgs args{round_args(round.dispatch), plan_.config.hidden, {}, {}, matrix_view(y)};
+  kernels::direct::CombineArgs args{
+      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), {}, {}, matrix_view(y)};
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kRecv, args); !s.ok()) return s;
   round.stage = Stage::kDone;
@@ -183,7 +187,7 @@ Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, cons
   if (Status s = check_rows(rows); !s.ok()) return s;
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
   kernels::direct::CombineArgs args{
-      round_args(round.dispatch), plan_.config.hidden, rows_view(rows), {}, matrix_view(y)};
+      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), rows_view(rows), {}, matrix_view(y)};
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kBoth, args); !s.ok()) return s;
   round.stage = Stage::kDone;

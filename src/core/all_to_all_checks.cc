@@ -232,6 +232,7 @@ void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct
   // needed.
   args->expert_capacity = plan_.config.layout == MOEWAY_EXPERT_PADDED ? output.x.shape[1] : 0;
   args->alignment = plan_.config.alignment;
+  args->max_rows = plan_.sizes.max_rows;
   args->out_topk_idx = matrix_view(output.topk_idx);
   args->out_topk_weights = matrix_view(output.topk_weights);
 }
@@ -257,13 +258,13 @@ Status AllToAll::dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_
                          communicator_->device_index(),
                          2,
                          {plan_.sizes.max_rows, columns, 0},
-                         {layout.payload_bytes() / element, 1, 0}};
+                         {layout.payload_bytes / element, 1, 0}};
   };
   *x = view(payload, plan_.config.dispatch_dtype,
             plan_.shape.row_bytes / moeway_dtype_bytes(plan_.config.dispatch_dtype));
   if (scales != nullptr) *scales = {};
   if (scales != nullptr && plan_.has_scales())
-    *scales = view(payload + layout.scales_offset(), plan_.scales_dtype(), plan_.sizes.num_scales);
+    *scales = view(payload + plan_.shape.token().scales_offset(), plan_.scales_dtype(), plan_.sizes.num_scales);
   return {};
 }
 

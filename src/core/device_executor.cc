@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,13 @@ class DeviceExecutor final : public Executor {
 
   Status allocate(const transport::SymmetricHeap& heap, int num_sharers, const Hooks& hooks) {
     const launch::DeviceGuard guard(device_index_);
+    const int64_t shared_bytes = launch::dispatch_shared_bytes(plan_.shape), most = launch::max_shared_bytes();
+    if (shared_bytes > most) {
+      return Status(MOEWAY_INVALID_ARGUMENT,
+                    "num_experts " + std::to_string(plan_.config.num_experts) + " and topk " +
+                        std::to_string(plan_.config.topk) + " need " + std::to_string(shared_bytes) +
+                        " bytes of shared memory in a block, expected at most " + std::to_string(most));
+    }
     for (int r = 0; r < plan_.shape.num_ranks(); ++r) heaps_.push_back(heap.base(r));
     const Result<void*> stream = launch::stream_create();
     if (!stream.ok()) return stream.status();
@@ -58,8 +66,13 @@ class DeviceExecutor final : public Executor {
     const std::vector<uint64_t> epochs(layout::kMaxTeams, hooks.first_epoch);
     std::byte* words = workspace_ + layout::WorkspaceLayout{plan_.shape}.epoch(0);
     if (Status s = copy(words, epochs.data(), epochs.size() * sizeof(uint64_t)); !s.ok()) return s;
+    for (const layout::Range& range : layout::HeapLayout{plan_.shape}.self_validating()) {
+      std::byte* begin = heaps_[static_cast<size_t>(rank_)] + range.begin;
+      if (Status s = launch::device_fill(begin, 0xff, static_cast<size_t>(range.bytes), own_stream_); !s.ok()) return s;
+    }
     // Ranks that share the device wait for each other, so their blocks must be resident together.
     num_blocks_ = std::max(1, launch::num_multiprocessors() / num_sharers);
+    overlap_ = num_sharers == 1;
     return {};
   }
 
@@ -102,7 +115,7 @@ class DeviceExecutor final : public Executor {
   Status copy(void* dst, const void* src, size_t bytes) const {
     return launch::device_copy(dst, src, bytes, own_stream_);
   }
-  launch::CudaGrid grid() const { return {num_blocks_, stream_}; }
+  launch::CudaGrid grid() const { return {num_blocks_, stream_, overlap_}; }
   exec::DeviceControl control() const {
     const layout::HeapLayout layout{plan_.shape};
     return {&reports_->failure, static_cast<uint64_t>(plan_.config.timeout_ms) * 1000000,
@@ -124,6 +137,7 @@ class DeviceExecutor final : public Executor {
   void* stream_ = nullptr;      // The caller's.
   void* own_stream_ = nullptr;  // For copies outside the caller's order.
   int num_blocks_ = 1;
+  bool overlap_ = false;
 };
 
 }  // namespace

@@ -20,8 +20,9 @@ namespace moeway::core {
 
 // For tests alone.
 struct Hooks {
-  uint64_t first_epoch = 0;   // Dispatches that count as sent at creation; equal on all ranks.
-  uint64_t perturb_seed = 0;  // See exec::Perturbation; 0 takes MOEWAY_PERTURB.
+  uint64_t first_epoch = 0;      // Dispatches that count as sent at creation; equal on all ranks.
+  uint64_t perturb_seed = 0;     // See exec::Perturbation; 0 takes MOEWAY_PERTURB.
+  bool self_validating = false;  // On a CPU too.
 };
 
 // One thread at a time. Nothing here is collective and nothing waits for a peer, but for a launch's own waits.

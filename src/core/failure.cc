@@ -13,6 +13,8 @@ std::string awaited(const exec::WaitSite& site) {
       return fmt::format("the counts of rank {} (its dispatch_send)", site.peer);
     case exec::Awaited::kHeader:
       return fmt::format("token number {} of rank {} (its dispatch_send)", site.index, site.peer);
+    case exec::Awaited::kPayload:
+      return fmt::format("token {} of rank {} (its dispatch_send)", site.index, site.peer);
     case exec::Awaited::kResult:
       return fmt::format("the result of token {} from rank {} (its combine_send)", site.index, site.peer);
   }

@@ -11,7 +11,7 @@
 #include "base/format.h"
 #include "core/executor.h"
 #include "exec/host/grid.h"
-#include "kernels/direct/dispatch_recv.h"
+#include "kernels/direct/dispatch.h"
 #include "launch/direct_host.h"
 #include "layout/heap_layout.h"
 
@@ -55,10 +55,13 @@ class HostExecutor final : public Executor {
     for (int team = 0; team < layout::kMaxTeams; ++team) {
       std::memcpy(workspace() + layout.epoch(team), &hooks.first_epoch, sizeof hooks.first_epoch);
     }
+    for (const layout::Range& range : layout::HeapLayout{plan.shape}.self_validating()) {
+      std::memset(heap.base(rank) + range.begin, 0xff, static_cast<size_t>(range.bytes));
+    }
     exec::HostGridOptions options;
     options.form = form_of(plan.config.execution);
     options.num_teams = plan.config.num_warps;
-    options.scratch_bytes = static_cast<size_t>(kernels::direct::dispatch_scratch_bytes(plan.shape.experts));
+    options.scratch_bytes = static_cast<size_t>(kernels::direct::DispatchScratch::bytes<exec::HostTeam>(plan.shape));
     options.perturb_seed = hooks.perturb_seed != 0 ? hooks.perturb_seed : env().perturb;
     if (options.perturb_seed != 0) options.perturb_seed += static_cast<uint64_t>(rank) << 32;
     grid_ = exec::HostGrid::make(options);

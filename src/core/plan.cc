@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kScaleBlock = 128;  // Elements that share a scale.
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxRowBytes = int64_t{1} << 34;  // A row's units are counted in int32.
+constexpr int64_t kMaxUint16 = std::numeric_limits<uint16_t>::max();
 
 Status check_at_least(const char* name, int64_t value, int64_t least) {
   if (value >= least) return {};
@@ -46,7 +48,7 @@ Status check_numbers(const moeway_all_to_all_config& config) {
     return invalid_argument("topk is {}, expected 1 to num_experts = {}", config.topk, config.num_experts);
   }
   // A row's bytes and everything made from them stay far below 64 bits.
-  if (Status s = check_range("hidden", config.hidden, 1, int64_t{1} << 40); !s.ok()) return s;
+  if (Status s = check_range("hidden", config.hidden, 1, kMaxInt32); !s.ok()) return s;
   if (Status s = check_range("max_tokens", config.max_tokens, 1, kMaxInt32); !s.ok()) return s;
   if (Status s = check_range("alignment", config.alignment, 1, kMaxInt32); !s.ok()) return s;
   if (Status s = check_range("num_warps", config.num_warps, 1, 256); !s.ok()) return s;
@@ -71,13 +73,13 @@ Status check_choices(const moeway_all_to_all_config& config) {
     return invalid_argument("output_dtype is {}, expected bf16, f16 or f32", moeway_dtype_name(config.output_dtype));
   }
   const bool bytes = config.dispatch_dtype == MOEWAY_BYTES;
-  if (Status s = bytes ? check_range("token_bytes", config.token_bytes, 1, int64_t{1} << 40)
+  if (Status s = bytes ? check_range("token_bytes", config.token_bytes, 1, kMaxRowBytes)
                        : check_range("token_bytes (dispatch_dtype is not bytes)", config.token_bytes, 0, 0);
       !s.ok()) {
     return s;
   }
   if (Status s = config.scales == MOEWAY_SCALES_BYTES
-                     ? check_range("scale_bytes", config.scale_bytes, 1, int64_t{1} << 40)
+                     ? check_range("scale_bytes", config.scale_bytes, 1, kMaxRowBytes)
                      : check_range("scale_bytes (scales are not bytes)", config.scale_bytes, 0, 0);
       !s.ok()) {
     return s;
@@ -134,6 +136,16 @@ Status check_sizes(const layout::Shape& shape, const moeway_all_to_all_config& c
         "ranks * max_tokens * topk = {} * {} * {}, expected at most {} (rows are counted in int32): max_tokens at most "
         "{}",
         shape.num_ranks(), shape.max_tokens, shape.topk, kMaxInt32, kMaxInt32 / shape.num_ranks() / shape.topk);
+  }
+  if (shape.topk > kMaxUint16 || shape.experts.max_local() > kMaxUint16) {
+    return invalid_argument("topk is {} and a rank has {} of {} experts, expected at most {} each", shape.topk,
+                            shape.experts.max_local(), shape.experts.num_experts, kMaxUint16);
+  }
+  if (layout::RouteBits::needed(shape) > 48) {
+    return invalid_argument(
+        "experts of a rank {}, topk {} and max_tokens * topk {} need {} bits in a header, expected at most 48",
+        shape.experts.max_local(), shape.topk, int64_t{shape.max_tokens} * shape.topk,
+        layout::RouteBits::needed(shape));
   }
   // More than any region holds for a (rank, token) pair, headers and rounding included. Bytes of the whole are below
   // 2^62, so that no offset can wrap.
@@ -199,7 +211,7 @@ const char* layout_name(moeway_layout layout) {
   return "unknown";
 }
 
-Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks) {
+Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks, bool self_validating) {
   if (Status s = check_at_least("num_ranks", num_ranks, 1); !s.ok()) return s;
   if (Status s = check_range("rank", rank, 0, num_ranks - 1); !s.ok()) return s;
   if (Status s = check_numbers(config); !s.ok()) return s;
@@ -207,6 +219,13 @@ Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int
   Plan plan{};
   plan.config = config;
   plan.shape = make_shape(config, num_ranks);
+  if (self_validating) {
+    const bool typed = config.dispatch_dtype != MOEWAY_BYTES &&
+                       (config.scales == MOEWAY_SCALES_NONE || config.scales == MOEWAY_SCALES_F32);
+    // A view must find the tokens where they came.
+    if (typed && config.layout != MOEWAY_TOKEN_MAJOR) plan.shape.payload_arrival = layout::Arrival::kSelfValidating;
+    plan.shape.result_arrival = layout::Arrival::kSelfValidating;
+  }
   if (Status s = check_sizes(plan.shape, config); !s.ok()) return s;
   plan.row_element = element_of(config.row_dtype);
   plan.output_element = element_of(config.output_dtype);

@@ -25,8 +25,10 @@ struct Plan {
   moeway_dtype scales_dtype() const;
 };
 
-// Checks every field, its relation to the others and all sizes. Nothing is allocated.
-Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks);
+// Checks every field, its relation to the others and all sizes. Nothing is allocated. Slots tell by themselves that they
+// have come if `self_validating` is set and their type has no value that is taken for none; sizes do not depend on it.
+Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks,
+                       bool self_validating = false);
 
 // Names for messages, as the enumerators are called.
 const char* layout_name(moeway_layout layout);

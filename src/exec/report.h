@@ -7,7 +7,7 @@
 namespace moeway::exec {
 
 // The thing a wait waits for; its name is in the message.
-enum class Awaited : int32_t { kCounts, kHeader, kResult };
+enum class Awaited : int32_t { kCounts, kHeader, kPayload, kResult };
 
 // A wait: for `peer` to do its part of `what`, number `index` of it.
 struct WaitSite {

@@ -2,33 +2,51 @@
 // with examples.
 //
 // A kernel is a function template `kernel(team, args, peers)`. A launch runs it once per team; all teams of a launch
-// are resident at the same time, so a team may wait for what a peer's teams do. A team has one or more lanes; every
-// lane runs the kernel's code with the same values in its local variables ("uniformly"), and splits work only through
-// the operations below. Local variables written inside f(i) of `lanes` belong to the lane that ran it.
+// are resident at the same time, so a team may wait for what a peer's teams do. A team has one or more lanes, in warps
+// that run freely between barriers. Every lane runs the kernel's code with the same values in its local variables
+// ("uniformly"), and splits work only through the operations below; what an operation's callback writes to a local
+// variable belongs to the lane that ran it.
 //
+// Who works
 // - team.id(), team.count(): this team among those of the launch. Work is split by them; results must not depend on
 //   count().
+// - team.both(f, g): f(half) and g(half) at the same time on two halves of the team, or one after the other where a
+//   team has one lane; then a barrier. So f may not wait for g. Each returns whether it went well; false (on all lanes)
+//   if either did not.
+// - team.each_half(f): f(half) on both halves, with ids among all halves of the launch; then as both().
+// - team.warp(): the warp of this team that the calling lane belongs to, as a team, with an id among all such warps.
+//   Operations of different warps do not wait for each other.
 //
+// Lanes
 // - team.lanes(n, f): f(i) for 0 <= i < n, spread over the lanes. Index i always runs on the same lane of the team.
 //   Ends without a barrier.
-//
-// - team.copy(dst, src, bytes): copies bytes with all lanes; any alignment; no overlap. Ends without a barrier.
-//
-// - team.sync(): a barrier of the team's lanes: what they wrote before it, they all see after it.
-//
-// - team.once(f): sync(); f() on one lane; its result on all lanes. What f releases covers what all lanes wrote before.
-//
-// - team.sum(n, f): the sum of f(i), an integer, on all lanes.
-//
+// - team.leader(f): f() on one lane, without a barrier.
+// - team.sync(): a barrier of the team's lanes: what they wrote before it, they all see after it. What a lane releases
+//   after it covers what all of them wrote before it. Not after a poll() that may have failed on some warp.
+// - team.all(ok): whether ok holds on every lane, and a barrier.
+// - team.spread(n, f): n <= kSpread values f(i), computed once per warp, without a barrier; f only reads. Value i is
+//   .get(i) on every lane, and .mine(i) inside the callback for index i of spread() and of lanes() with n <= kSpread.
+// - team.add(counter, mine): adds every lane's number to a counter that teams share.
 // - team.scratch(): memory of this team alone, of the size that the launch asked for, 16-byte aligned; holds anything.
-//
 // - team.count_into(p, n): *p += n for a counter in scratch, from any lane.
 //
-// - team.wait(site, expected, read): waits until read() == expected; read is an acquire load, done by one lane, and
-//   what it acquired is then visible to all lanes. Backs off; looks at the deadline, the peer's life and its word.
-//   False if the wait has failed (the report is filled) or another team's has: the kernel must then return.
-//
+// Waiting
+// - team.poll(ready, blame): until ready() is true on every lane of the warp. ready() reads what the lane waits for,
+//   relaxed or acquiring; blame() says what is missing (exec::Missing) and is asked now and then on a lane that is not
+//   ready, for the deadline, the peer's life and its word. False if the wait has failed (the report is filled) or
+//   another team's has: the kernel must return, through both(), each_half() or all().
+// - team.poll_each(n, ready, blame): the same for ready(i), blame(i), 0 <= i < n, spread over the lanes.
+// - team.receive(&spread, n, read, ready, blame): spread(n, read), once ready(i, value) is true for all of them.
 // - team.fail(failure): reports a failure that is no wait's. The kernel must then return.
+//
+// Rows
+// - Held: a token, or a chunk of one, held by the team: team.hold(), get() and take() fill it, put() and place() write
+//   it (exec/token_bytes.h says where tokens lie). A team with few lanes may hold it by reference, so what it was filled
+//   from must stay as it is.
+// - Team::kElements, Team::kPieces, Team::Piece<T>: a lane's part of a slice of a row: kPieces pieces of kElements
+//   consecutive elements. team.pieces(slice, n, f): f(p, first, num) for this lane's pieces of the slice of an n-element
+//   row; num <= kElements. Piece has load, take, put, add_to, round and store.
+// - team.slices(n): slices of such a row. Team::kWholeRows: a team deals in rows, not in slices of them.
 //
 // Forms: exec::HostTeam (host/team.h: thread per warp, fiber per warp, or 32 lanes as fibers) and exec::CudaTeam
 // (cuda/team.h).
@@ -38,3 +56,19 @@
 #include "exec/compiler.h"
 #include "exec/numeric.h"
 #include "exec/report.h"
+#include "exec/token_bytes.h"
+#include "exec/unit.h"
+
+namespace moeway::exec {
+
+// Most values of a spread().
+inline constexpr int kSpread = 32;
+
+// What a poll still waits for: `seen` is an epoch, below `expected` if all is well.
+struct Missing {
+  WaitSite site;
+  uint64_t expected;
+  uint64_t seen;
+};
+
+}  // namespace moeway::exec

@@ -27,6 +27,12 @@ auto with_half(Half half, F f) {
   return f(std::integral_constant<Half, Half::kBoth>{});
 }
 
+// Calls f(std::bool_constant<choice>).
+template <class F>
+auto with_bool(bool choice, F f) {
+  return choice ? f(std::true_type{}) : f(std::false_type{});
+}
+
 // Calls f with a value of the element's type.
 template <class F>
 auto with_type(Element element, F f) {

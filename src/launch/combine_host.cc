@@ -27,7 +27,10 @@ void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Elem
              const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
   with_type(rows, [&](auto row) {
     with_type(sums, [&](auto sum) {
-      combine_typed<kernels::direct::CombineConfig<decltype(row), decltype(sum)>>(grid, control, half, args, peers);
+      with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
+        using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value>;
+        combine_typed<Config>(grid, control, half, args, peers);
+      });
     });
   });
 }

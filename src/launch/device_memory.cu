@@ -67,6 +67,12 @@ Result<std::byte*> device_allocate(size_t bytes, void* stream) {
 
 void device_free(std::byte* memory, void* stream) { cudaFreeAsync(memory, as_stream(stream)); }
 
+Status device_fill(std::byte* memory, int value, size_t bytes, void* stream) {
+  if (bytes == 0) return {};
+  if (Status s = check(cudaMemsetAsync(memory, value, bytes, as_stream(stream)), "cudaMemsetAsync"); !s.ok()) return s;
+  return stream_synchronize(stream);
+}
+
 Status device_copy(void* dst, const void* src, size_t bytes, void* stream) {
   if (Status s = check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, as_stream(stream)), "cudaMemcpyAsync");
       !s.ok()) {
@@ -104,6 +110,13 @@ int num_multiprocessors() {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
   return count;
+}
+
+int64_t max_shared_bytes() {
+  int device = 0, bytes = 48 * 1024;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes;
 }
 
 }  // namespace moeway::launch

@@ -28,6 +28,8 @@ Status stream_synchronize(void* stream);
 // Device memory, zero-filled when the call returns; given back in the stream's order.
 Result<std::byte*> device_allocate(size_t bytes, void* stream);
 void device_free(std::byte* memory, void* stream);
+// Fills device memory with a byte; returns when it is done.
+Status device_fill(std::byte* memory, int value, size_t bytes, void* stream);
 // Copies between host and device memory in either direction; returns when it is done.
 Status device_copy(void* dst, const void* src, size_t bytes, void* stream);
 
@@ -41,5 +43,7 @@ void mapped_give(std::byte* block);
 const char* error_words(int error);
 // Streaming multiprocessors of the calling thread's device.
 int num_multiprocessors();
+// Shared memory that a block may have.
+int64_t max_shared_bytes();
 
 }  // namespace moeway::launch

@@ -1,5 +1,5 @@
 #include "exec/host/processor.h"
-#include "kernels/direct/dispatch_recv.h"
+#include "kernels/direct/dispatch.h"
 #include "launch/direct_host.h"
 
 namespace moeway::launch {

@@ -26,4 +26,36 @@ struct Experts {
   }
 };
 
+// owner() without a division, for kernels that ask it for every route.
+class Owners {
+ public:
+  MOEWAY_FN explicit Owners(const Experts& experts)
+      : num_large_(static_cast<uint32_t>(experts.num_large())),
+        in_large_(num_large_ * (static_cast<uint32_t>(experts.small_count()) + 1)),
+        large_(static_cast<uint32_t>(experts.small_count()) + 1),
+        small_(experts.small_count() > 0 ? static_cast<uint32_t>(experts.small_count()) : 1) {}
+
+  // Requires 0 <= expert < num_experts.
+  MOEWAY_FN int32_t operator()(int32_t expert) const {
+    const auto e = static_cast<uint32_t>(expert);
+    return static_cast<int32_t>(e < in_large_ ? large_.divide(e) : num_large_ + small_.divide(e - in_large_));
+  }
+
+ private:
+  struct Divisor {
+    uint32_t divisor;
+    uint64_t reciprocal;  // The least integer not below 2^32 / divisor.
+
+    MOEWAY_FN explicit Divisor(uint32_t d) : divisor(d), reciprocal(((uint64_t{1} << 32) + d - 1) / d) {}
+    // Exact for n < 2^32: the product is at most one too large.
+    MOEWAY_FN uint32_t divide(uint32_t n) const {
+      const auto quotient = static_cast<uint32_t>(n * reciprocal >> 32);
+      return quotient * uint64_t{divisor} > n ? quotient - 1 : quotient;
+    }
+  };
+
+  uint32_t num_large_, in_large_;
+  Divisor large_, small_;
+};
+
 }  // namespace moeway::layout

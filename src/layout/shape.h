@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "exec/compiler.h"
+#include "exec/token_bytes.h"
 #include "layout/experts.h"
 
 namespace moeway::layout {
@@ -17,6 +18,9 @@ enum class Results : int32_t {
 
 enum class Rows : int32_t { kPadded, kPacked, kTokenMajor };
 
+// How a slot says that its data has come (exec/unit.h): by a signal that is released after it, or by itself.
+enum class Arrival : int32_t { kFlagged, kSelfValidating };
+
 struct Shape {
   Experts experts;
   int32_t topk;          // K
@@ -26,7 +30,12 @@ struct Shape {
   int64_t result_bytes;  // A result on its way back.
   Rows rows;
   Results results;
+  Arrival payload_arrival;  // Of tokens.
+  Arrival result_arrival;
 
+  MOEWAY_FN exec::TokenFormat token() const { return {row_bytes, scales_bytes}; }
+  MOEWAY_FN bool payload_tells() const { return payload_arrival == Arrival::kSelfValidating; }
+  MOEWAY_FN bool results_tell() const { return result_arrival == Arrival::kSelfValidating; }
   MOEWAY_FN int32_t num_ranks() const { return experts.num_ranks; }
   // Results that a token can get back.
   MOEWAY_FN int32_t results_per_token() const {

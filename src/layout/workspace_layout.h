@@ -20,7 +20,8 @@ struct Counters {
   uint64_t results_sent;  // Result slots written.
 };
 
-// A received token, kept for combine; its row places follow it.
+// A received token, kept for combine; its row places follow it. One of this rank's own is kept under its number,
+// others in the order in which their source sends them.
 struct ReceivedToken {
   int32_t token;  // The source's number of it.
   int32_t result_index;
@@ -30,15 +31,30 @@ struct ReceivedToken {
 
 // Where a route's row lies in the output of dispatch, and how it counts.
 struct RowPlace {
-  int32_t local_expert;
-  int32_t k;
-  int64_t row;  // padded: of the expert; packed: of all; token_major: not used.
+  int64_t row;  // padded: of the expert; packed: of all.
   float weight;
-  int32_t unused;
+  uint16_t local_expert;
+  uint16_t k;
 };
 
+// What a token of this rank's own gets back.
+struct OwnToken {
+  int32_t num_results;  // 0 without routes. With results per route as many as ranks have an expert of it.
+  int32_t own_index;    // This rank's place among them; -1 if it has no expert of the token.
+};
+
+// Starts are worked out once, on the host.
 struct WorkspaceLayout {
   Shape shape;
+
+  WorkspaceLayout() = default;
+  explicit WorkspaceLayout(const Shape& of)
+      : shape(of),
+        received_bytes(static_cast<int64_t>(sizeof(ReceivedToken)) + static_cast<int64_t>(sizeof(RowPlace)) * of.topk),
+        topk_idx_begin_(round_up(num_tokens(kEpochs), 16)),
+        own_begin_(round_up(topk_idx(kEpochs, 0), 16)),
+        num_received_begin_(round_up(own(kEpochs, 0), 16)),
+        received_begin_(round_up(num_received(kEpochs, 0), 16)) {}
 
   // uint64 [kMaxTeams]: how many dispatches have been sent. A word per team, which nobody else writes during a launch;
   // each launch moves all of them on.
@@ -50,20 +66,25 @@ struct WorkspaceLayout {
   }
   // int32 [K]: the experts of own token `token`, -1 for none.
   MOEWAY_FN int64_t topk_idx(int epoch, int64_t token) const {
-    return round_up(num_tokens(kEpochs), 16) + (int64_t{epoch} * shape.max_tokens + token) * 4 * shape.topk;
+    return topk_idx_begin_ + (int64_t{epoch} * shape.max_tokens + token) * 4 * shape.topk;
+  }
+  MOEWAY_FN int64_t own(int epoch, int64_t token) const {
+    return own_begin_ + (int64_t{epoch} * shape.max_tokens + token) * static_cast<int64_t>(sizeof(OwnToken));
   }
   // uint32: tokens received from `src`.
   MOEWAY_FN int64_t num_received(int epoch, int32_t src) const {
-    return round_up(topk_idx(kEpochs, 0), 16) + 4 * (int64_t{epoch} * shape.num_ranks() + src);
-  }
-  MOEWAY_FN int64_t received_bytes() const {
-    return static_cast<int64_t>(sizeof(ReceivedToken)) + static_cast<int64_t>(sizeof(RowPlace)) * shape.topk;
+    return num_received_begin_ + 4 * (int64_t{epoch} * shape.num_ranks() + src);
   }
   MOEWAY_FN int64_t received(int epoch, int32_t src, int64_t i) const {
-    return round_up(num_received(kEpochs, 0), 16) +
-           ((int64_t{epoch} * shape.num_ranks() + src) * shape.max_tokens + i) * received_bytes();
+    return received_begin_ + ((int64_t{epoch} * shape.num_ranks() + src) * shape.max_tokens + i) * received_bytes;
   }
-  MOEWAY_FN int64_t bytes() const { return round_up(received(kEpochs, 0, 0), kLine); }
+  int64_t bytes() const { return round_up(received(kEpochs, 0, 0), kLine); }
+
+  int64_t received_bytes;
+
+ private:
+  // In this order: each from where the last ends.
+  int64_t topk_idx_begin_, own_begin_, num_received_begin_, received_begin_;
 };
 
 }  // namespace moeway::layout

@@ -100,7 +100,7 @@ inline std::string name_of(const Geometry& geometry) { return "Blocks" + std::to
 
 class Backend {
  public:
-  Backend(const Geometry& geometry, int64_t, uint64_t) : geometry_(geometry) {
+  Backend(const Geometry& geometry, const moeway::layout::Shape&, uint64_t) : geometry_(geometry) {
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     report_ = Allocator<moeway::exec::DeviceReport>().allocate(1);
   }

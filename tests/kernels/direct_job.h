@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "kernels/direct/dispatch_recv.h"
+#include "kernels/direct/dispatch.h"
 #include "reference/inputs.h"
 #include "reference/oracle.h"
 #include "reference/shape.h"
@@ -77,13 +77,17 @@ inline direct::MatrixView dense(void* data, int64_t columns, int32_t element_byt
 // One rank, with memory of its own.
 class Rank {
  public:
-  Rank(const reference::Shape& shape, int rank, const Geometry& geometry, uint64_t perturb_seed)
+  Rank(const reference::Shape& shape, int rank, const Geometry& geometry, uint64_t perturb_seed, bool self_validating)
       : shape_(shape),
         rank_(rank),
-        plan_(moeway::core::make_plan(to_config(shape), rank, shape.num_ranks).value()),
+        plan_(moeway::core::make_plan(to_config(shape), rank, shape.num_ranks, self_validating).value()),
         heap_(static_cast<size_t>(plan_.sizes.heap_bytes / 16)),
         workspace_(static_cast<size_t>(plan_.sizes.workspace_bytes / 16)),
-        backend_(geometry, direct::dispatch_scratch_bytes(plan_.shape.experts), perturb_seed) {}
+        backend_(geometry, plan_.shape, perturb_seed) {
+    for (const moeway::layout::Range& range : round().heap.self_validating()) {
+      std::memset(heap() + range.begin, 0xff, static_cast<size_t>(range.bytes));
+    }
+  }
 
   std::byte* heap() { return reinterpret_cast<std::byte*>(heap_.data()); }
   const moeway::core::Plan& plan() const { return plan_; }
@@ -137,6 +141,7 @@ class Rank {
     args.first_row_stride = 1;
     args.expert_capacity = capacity;
     args.alignment = shape_.alignment;
+    args.max_rows = plan_.sizes.max_rows;
     topk_idx_.assign(static_cast<size_t>(plan_.token_major() ? rows * shape_.topk : 0), -7);
     topk_weights_.assign(topk_idx_.size(), -7.0f);
     args.out_topk_idx = dense(topk_idx_.data(), shape_.topk, 4);
@@ -182,7 +187,7 @@ class Rank {
     Vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     direct::CombineArgs combine_args{round(),
-                                     shape_.hidden,
+                                     static_cast<int32_t>(shape_.hidden),
                                      {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes},
                                      {},
                                      dense(y.data(), shape_.hidden, out_bytes)};
@@ -271,12 +276,19 @@ class Rank {
 };
 
 // All ranks of a job, each with a geometry of its own.
-inline std::vector<std::unique_ptr<Rank>> make_ranks(const reference::Shape& shape, const Geometry& geometry,
+// What results must not depend on.
+struct Setting {
+  Geometry geometry;
+  bool self_validating;  // Slots, where the types allow it.
+};
+
+inline std::vector<std::unique_ptr<Rank>> make_ranks(const reference::Shape& shape, const Setting& setting,
                                                      uint64_t seed) {
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<std::byte*> heaps;
   for (int r = 0; r < shape.num_ranks; ++r) {
-    ranks.push_back(std::make_unique<Rank>(shape, r, geometry, seed + static_cast<uint64_t>(r)));
+    ranks.push_back(
+        std::make_unique<Rank>(shape, r, setting.geometry, seed + static_cast<uint64_t>(r), setting.self_validating));
     heaps.push_back(ranks.back()->heap());
   }
   for (auto& rank : ranks) rank->set_peers(heaps);

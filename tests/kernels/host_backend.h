@@ -10,6 +10,7 @@
 #include <string>
 
 #include "exec/host/grid.h"
+#include "kernels/direct/dispatch_scratch.h"
 #include "launch/direct_host.h"
 
 namespace kernel_tests {
@@ -49,9 +50,8 @@ class Alive final : public moeway::exec::PeerWatch {
 // One rank's executor.
 class Backend {
  public:
-  Backend(const Geometry& geometry, int64_t scratch_bytes, uint64_t perturb_seed)
-      : grid_(moeway::exec::HostGrid::make(
-            {geometry.form, geometry.num_teams, static_cast<size_t>(scratch_bytes), perturb_seed})) {}
+  Backend(const Geometry& geometry, const moeway::layout::Shape& shape, uint64_t perturb_seed)
+      : grid_(moeway::exec::HostGrid::make({geometry.form, geometry.num_teams, scratch_bytes(shape), perturb_seed})) {}
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   void set_peer_words(const std::byte*, int64_t) {}
@@ -74,6 +74,10 @@ class Backend {
   }
 
  private:
+  static size_t scratch_bytes(const moeway::layout::Shape& shape) {
+    return static_cast<size_t>(moeway::kernels::direct::DispatchScratch::bytes<moeway::exec::HostTeam>(shape));
+  }
+
   std::unique_ptr<moeway::exec::HostGrid> grid_;
   std::chrono::milliseconds timeout_{20000};
   Alive alive_;

@@ -1,6 +1,7 @@
 // Where things lie: every region of the heap and of the workspace, byte by byte, belongs to one thing alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,8 +21,10 @@ TEST(Experts, TheFirstRanksOwnOneMoreAndAllAreOwnedOnce) {
         ASSERT_EQ(experts.first(r), next);
         ASSERT_EQ(experts.count(r), num / ranks + (r < num % ranks ? 1 : 0));
         ASSERT_LE(experts.count(r), experts.max_local());
-        for (int32_t e = next; e < next + experts.count(r); ++e)
+        for (int32_t e = next; e < next + experts.count(r); ++e) {
           ASSERT_EQ(experts.owner(e), r) << num << " on " << ranks;
+          ASSERT_EQ(Owners(experts)(e), r) << num << " on " << ranks;
+        }
         next += experts.count(r);
       }
       ASSERT_EQ(next, num);
@@ -80,25 +83,27 @@ TEST(HeapLayout, RegionsDoNotOverlapAndFillTheHeap) {
     for (int32_t src = 0; src < shape.num_ranks(); ++src) map.take(layout.peer_word(src), 8, 8);
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
       for (int32_t src = 0; src < shape.num_ranks(); ++src) {
-        map.take(layout.counts(epoch, src), static_cast<int64_t>(sizeof(CountsHead)) + 4 * shape.experts.max_local(),
+        map.take(layout.counts(epoch, src), static_cast<int64_t>(sizeof(CountsHead)) + 8 * shape.experts.max_local(),
                  16);
         for (int64_t i = 0; i < shape.max_tokens; ++i) {
-          map.take(layout.header(epoch, src, i), layout.header_bytes(), 16);
+          map.take(layout.header(epoch, src, i), layout.header_bytes, 16);
           map.take(layout.payload(epoch, src, i), shape.row_bytes, 16);
           if (shape.scales_bytes > 0)
-            map.take(layout.payload(epoch, src, i) + layout.scales_offset(), shape.scales_bytes, 16);
+            map.take(layout.payload(epoch, src, i) + shape.token().scales_offset(), shape.scales_bytes, 16);
+          map.take(layout.payload_signal(epoch, src, i), 8, 8);
         }
       }
       for (int64_t token = 0; token < shape.max_tokens; ++token) {
         for (int32_t q = 0; q < shape.results_per_token(); ++q) {
-          map.take(layout.result_signal(epoch, token, q), 8, 8);
+          for (int64_t slice = 0; slice < layout.result_slices; ++slice)
+            map.take(layout.result_signal(epoch, token, q, slice), 8, 8);
           map.take(layout.result(epoch, token, q), shape.result_bytes, 16);
         }
       }
     }
-    // What is left is padding: to 16 bytes behind rows, to lines between regions.
+    // What is left is padding: to 16 bytes behind rows, to 32 behind results, to lines between regions.
     const int64_t num_units =
-        kEpochs * (3 * shape.num_ranks() * shape.max_tokens + shape.max_tokens * shape.results_per_token());
+        kEpochs * (3 * shape.num_ranks() * shape.max_tokens + 2 * shape.max_tokens * shape.results_per_token());
     EXPECT_LE(layout.bytes() - map.num_used(), 16 * num_units + kLine * (6 + 5 * kEpochs * shape.num_ranks()));
   }
 }
@@ -113,12 +118,52 @@ TEST(WorkspaceLayout, RegionsDoNotOverlap) {
       map.take(layout.num_tokens(epoch), 4, 4);
       for (int64_t token = 0; token < shape.max_tokens; ++token)
         map.take(layout.topk_idx(epoch, token), 4 * shape.topk, 4);
+      for (int64_t token = 0; token < shape.max_tokens; ++token)
+        map.take(layout.own(epoch, token), static_cast<int64_t>(sizeof(OwnToken)), 8);
       for (int32_t src = 0; src < shape.num_ranks(); ++src) {
         map.take(layout.num_received(epoch, src), 4, 4);
         for (int64_t i = 0; i < shape.max_tokens; ++i)
-          map.take(layout.received(epoch, src, i), layout.received_bytes(), 8);
+          map.take(layout.received(epoch, src, i), layout.received_bytes, 8);
       }
     }
+  }
+}
+
+TEST(Owners, AgreeWithTheDivisionForManyExperts) {
+  for (const Experts& experts :
+       {Experts{1 << 30, 7}, Experts{2147483647, 3}, Experts{2147483646, 1}, Experts{65537, 65536}}) {
+    const Owners owner(experts);
+    for (int32_t rank = 0; rank < std::min(experts.num_ranks, 9); ++rank) {
+      const int32_t first = experts.first(rank), last = first + experts.count(rank) - 1;
+      for (const int32_t e : {first, first + (last - first) / 2, last}) ASSERT_EQ(owner(e), experts.owner(e)) << e;
+    }
+    ASSERT_EQ(owner(experts.num_experts - 1), experts.num_ranks - 1);
+  }
+}
+
+TEST(Header, KeepsARouteWhateverItsNumbersAre) {
+  Shape shape{};
+  shape.experts = {300, 2};
+  shape.topk = 9;
+  shape.max_tokens = 1 << 20;
+  const RouteBits bits(shape);
+  ASSERT_LE(RouteBits::needed(shape), 48);
+  for (const uint64_t epoch : {uint64_t{1}, uint64_t{0xfffffffff}, ~uint64_t{0}}) {
+    for (const Route& route :
+         {Route{0, 0, 0, 0.0f}, Route{149, 8, 9 * (1u << 20) - 1, -1.5f}, Route{77, 3, 12345, 3e38f}}) {
+      const exec::Unit unit = bits.pack(route, epoch);
+      EXPECT_TRUE(exec::has_tag(unit, epoch));
+      EXPECT_FALSE(exec::has_tag(unit, epoch - 2));
+      const Route back = bits.unpack(unit);
+      EXPECT_EQ(back.local_expert, route.local_expert);
+      EXPECT_EQ(back.k, route.k);
+      EXPECT_EQ(back.position, route.position);
+      EXPECT_EQ(back.weight, route.weight);
+    }
+    const TokenHead head = TokenHead::unpack(TokenHead::pack({1 << 30, 65535, 65534}, epoch));
+    EXPECT_EQ(head.token, 1 << 30);
+    EXPECT_EQ(head.result_index, 65535);
+    EXPECT_EQ(head.num_routes, 65534);
   }
 }
 

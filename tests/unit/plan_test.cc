@@ -41,11 +41,27 @@ TEST(Plan, RefusesWhatCannotBeWithArgumentValueAndExpectation) {
       {"tokens", [](Config& c) { c.max_tokens = 0; }, "max_tokens is 0, expected 1 to"},
       {"tokens above 32 bits", [](Config& c) { c.max_tokens = int64_t{1} << 31; },
        "max_tokens is 2147483648, expected 1 to 2147483647"},
+      {"elements above 32 bits", [](Config& c) { c.hidden = int64_t{1} << 31; },
+       "hidden is 2147483648, expected 1 to 2147483647"},
+      {"a row too long for a slot",
+       [](Config& c) {
+         c.dispatch_dtype = MOEWAY_BYTES;
+         c.token_bytes = (int64_t{1} << 34) + 1;
+       },
+       "token_bytes is 17179869185, expected 1 to 17179869184"},
+      {"a route that no header holds",
+       [](Config& c) {
+         c.num_experts = 1 << 18;
+         c.topk = 1 << 10;
+         c.max_tokens = 1 << 17;
+       },
+       "need 52 bits in a header, expected at most 48"},
       {"rows above 32 bits", [](Config& c) { c.max_tokens = 1 << 27; }, "expected at most 2147483647"},
       {"too many bytes",
        [](Config& c) {
          c.max_tokens = 1 << 25;
-         c.hidden = int64_t{1} << 39;
+         c.dispatch_dtype = MOEWAY_BYTES;
+         c.token_bytes = int64_t{1} << 34;
        },
        "need more than 2^62 bytes"},
       {"dispatch dtype", [](Config& c) { c.dispatch_dtype = MOEWAY_I32; },

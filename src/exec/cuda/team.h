@@ -1,165 +1,288 @@
-// The CUDA form of the execution contract (exec/team.h): a team is kThreads threads of a block, with a named barrier of
-// its own.
+// The CUDA form of the execution contract (exec/team.h): a team is kSize threads of a block, with a named barrier of its
+// own. A launch's teams are its blocks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "exec/cuda/piece.h"
 #include "exec/device_control.h"
 #include "exec/team.h"
 
 namespace moeway::exec {
 
-// What the threads of a team share, in shared memory; the team's scratch follows it.
-struct alignas(16) CudaTeamState {
-  std::byte broadcast[64];
-  unsigned long long partial;  // The type that atomicAdd has.
+// Values of a spread(): value i is lane i's.
+template <class T>
+struct CudaSpread {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
+  T value;
+
+  __device__ T mine(int) const { return value; }
+  __device__ T get(int i) const {
+    constexpr int kWords = sizeof(T) / 4;
+    uint32_t words[kWords];
+    memcpy(words, &value, sizeof(T));
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = __shfl_sync(kAllOnes, words[w], i);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+  }
 };
 
-template <int kThreads>
+__device__ inline uint64_t nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+__device__ __noinline__ inline void report_failure(DeviceControl control, FailureKind kind, Missing missing) {
+  control.fail({kind, missing.site, missing.expected, missing.seen});
+}
+
+// Whether a wait must end, and why; *start is when it was first asked.
+__device__ __noinline__ inline FailureKind verdict(DeviceControl control, Missing missing, uint64_t* start) {
+  if (missing.seen > missing.expected) return FailureKind::kOutOfStep;
+  const PeerWord word = control.word(missing.site.peer);
+  if (word == PeerWord::kFailed) return FailureKind::kPeerFailed;
+  if (word == PeerWord::kClosed) return FailureKind::kPeerClosed;
+  const uint64_t now = nanoseconds();
+  if (*start == 0) *start = now;
+  return now - *start > control.timeout_ns ? FailureKind::kDeadline : FailureKind::kNone;
+}
+
+template <int kHeldUnits>
+struct CudaHeld {
+  Unit unit[kHeldUnits];
+};
+
+// kHeld: units of a token that a lane holds.
+template <int kSize, int kHeld>
 class CudaTeam {
  public:
-  static_assert(kThreads % 32 == 0 && kThreads >= 32 && kThreads <= 1024);
-  // Elements that a thread handles in one piece of a loop over a row: 16 bytes of a 2-byte type.
+  static_assert(kSize % 32 == 0 && kSize >= 32 && kSize <= 1024);
   static constexpr int kElements = 8;
+  static constexpr int kPieces = 4;
+  static constexpr bool kWholeRows = false;
+  // Rows whose loads are in flight together.
+  static constexpr int kRowsAtOnce = 2;
+  template <class T>
+  using Piece = CudaPiece<T>;
+  template <class T>
+  using Spread = CudaSpread<T>;
+  using Held = CudaHeld<kHeld>;
 
-  // Shared memory of one team, for a launch whose kernels need `scratch_bytes`.
-  static constexpr __host__ __device__ size_t shared_bytes(size_t scratch_bytes) {
-    return sizeof(CudaTeamState) + (scratch_bytes + 15) / 16 * 16;
+  // The whole block; `scratch` is its dynamic shared memory.
+  __device__ CudaTeam(std::byte* scratch, const DeviceControl& control)
+      : CudaTeam(scratch, control, static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x),
+                 static_cast<int>(gridDim.x), 0) {}
+
+  __device__ int id() const { return id_; }
+  __device__ int count() const { return count_; }
+  __device__ std::byte* scratch() const { return scratch_; }
+
+  // ---- Who works
+  template <class F, class G>
+  __device__ bool both(F f, G g) const {
+    return all(lane_ < kSize / 2 ? f(half(0, id_, count_)) : g(half(1, id_, count_)));
   }
-
-  // `shared` is the block's dynamic shared memory.
-  __device__ CudaTeam(std::byte* shared, size_t scratch_bytes, const DeviceControl& control)
-      : in_block_(static_cast<int>(threadIdx.x) / kThreads),
-        lane_(static_cast<int>(threadIdx.x) % kThreads),
-        state_(reinterpret_cast<CudaTeamState*>(shared + in_block_ * shared_bytes(scratch_bytes))),
-        control_(control) {}
-
-  // Consecutive teams lie in different blocks, so that a little work spreads over the device.
-  __device__ int id() const { return in_block_ * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x); }
-  __device__ int count() const { return static_cast<int>(gridDim.x * blockDim.x) / kThreads; }
-  __device__ std::byte* scratch() const { return reinterpret_cast<std::byte*>(state_ + 1); }
-
   template <class F>
-  __device__ void lanes(int64_t n, F f) const {
-    for (int64_t i = lane_; i < n; i += kThreads) f(i);
+  __device__ bool each_half(F f) const {
+    const int which = lane_ < kSize / 2 ? 0 : 1;
+    return all(f(half(which, which * count_ + id_, 2 * count_)));
+  }
+  // Consecutive warps lie in different blocks, so that a little work spreads over the device.
+  __device__ CudaTeam<32, kHeld> warp() const {
+    return {scratch_, control_, lane_ % 32, lane_ / 32 * count_ + id_, kSize / 32 * count_, 0};
   }
 
-  __device__ void copy(void* dst, const void* src, int64_t bytes) const {
-    const auto both = reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src);
-    int64_t done = 0;
-    if (both % 16 == 0) {
-      done = copy_units<uint4>(dst, src, bytes);
-    } else if (both % 4 == 0) {
-      done = copy_units<uint32_t>(dst, src, bytes);
-    } else if (both % 2 == 0) {
-      done = copy_units<uint16_t>(dst, src, bytes);
-    }
-    auto* to = static_cast<std::byte*>(dst);
-    const auto* from = static_cast<const std::byte*>(src);
-    lanes(bytes - done, [&](int64_t i) { to[done + i] = from[done + i]; });
+  // ---- Lanes
+  template <class N, class F>
+  __device__ void lanes(N n, F f) const {
+    for (N i = static_cast<N>(lane_); i < n; i += kSize) f(i);
   }
-
+  template <class F>
+  __device__ void leader(F f) const {
+    if (lane_ == 0) f();
+  }
   __device__ void sync() const {
-    if constexpr (kThreads == 32) {
+    if constexpr (kSize == 32) {
       __syncwarp();
     } else {
-      // Barrier 0 is __syncthreads'. Teams of 64 threads or more are at most 15 in a block that leaves room for it.
-      asm volatile("bar.sync %0, %1;" ::"r"(in_block_ + 1), "n"(kThreads) : "memory");
+      asm volatile("bar.sync %0, %1;" ::"r"(barrier_), "n"(kSize) : "memory");
     }
   }
-
-  template <class F>
-  __device__ auto once(F f) const -> decltype(f()) {
-    using R = decltype(f());
-    sync();
-    if constexpr (std::is_void_v<R>) {
-      if (lane_ == 0) f();
-      sync();
-    } else {
-      static_assert(std::is_trivially_copyable_v<R> && sizeof(R) <= sizeof(CudaTeamState::broadcast));
-      auto* shared = reinterpret_cast<R*>(state_->broadcast);
-      if (lane_ == 0) *shared = f();
-      sync();
-      const R result = *shared;
-      sync();  // Everybody has read it: the next once() may write.
+  __device__ bool all(bool ok) const {
+    if constexpr (kSize == 32) {
+      const bool result = __all_sync(kAllOnes, ok);
+      __syncwarp();
       return result;
+    } else {
+      int result;
+      asm volatile(
+          "{ .reg .pred p, q; setp.ne.b32 p, %1, 0; barrier.cta.red.and.pred q, %2, %3, p; selp.b32 %0, 1, 0, q; }"
+          : "=r"(result)
+          : "r"(static_cast<int>(ok)), "r"(barrier_), "n"(kSize)
+          : "memory");
+      return result != 0;
     }
   }
-
   template <class F>
-  __device__ auto sum(int64_t n, F f) const -> decltype(f(int64_t{0})) {
-    using R = decltype(f(int64_t{0}));
-    static_assert(std::is_integral_v<R>, "sums of floats would depend on the number of lanes");
-    R mine{};
-    lanes(n, [&](int64_t i) { mine += f(i); });
-    once([&] { state_->partial = 0; });
-    atomicAdd(&state_->partial, static_cast<unsigned long long>(mine));
-    sync();
-    const auto all = static_cast<R>(state_->partial);
-    sync();
-    return all;
+  __device__ auto spread(int n, F f) const -> Spread<decltype(f(0))> {
+    const int lane = lane_ % 32;
+    Spread<decltype(f(0))> result{};
+    if (lane < n) result.value = f(lane);
+    return result;
   }
-
+  __device__ void add(uint64_t* counter, uint32_t mine) const {
+    const uint32_t sum = __reduce_add_sync(kAllOnes, mine);
+    // Relaxed: the host reads it after the launch.
+    if (lane_ % 32 == 0 && sum != 0) add_relaxed<Scope::kDevice>(counter, uint64_t{sum});
+  }
   // Relaxed: sync() orders counting and reading.
   __device__ void count_into(uint32_t* counter, uint32_t n) const { atomicAdd(counter, n); }
 
-  template <class Read>
-  __device__ bool wait(const WaitSite& site, uint64_t expected, Read read) const {
-    return once([&] {
-      uint64_t start = 0;
-      for (uint32_t tries = 0;; ++tries) {
-        uint64_t seen = read();
-        if (seen == expected) return true;
-        FailureKind kind = FailureKind::kNone;
-        if (seen > expected) {
-          kind = FailureKind::kOutOfStep;
-        } else if (tries % kTriesPerCheck == kTriesPerCheck - 1) {
-          if (control_.failed()) return false;
-          const uint64_t now = nanoseconds();
-          if (start == 0) start = now;
-          const PeerWord word = control_.word(site.peer);
-          if (word == PeerWord::kFailed) kind = FailureKind::kPeerFailed;
-          if (word == PeerWord::kClosed) kind = FailureKind::kPeerClosed;
-          if (kind == FailureKind::kNone && now - start > control_.timeout_ns) kind = FailureKind::kDeadline;
-          // The signal may have come between the read and what was looked at since.
-          if (kind != FailureKind::kNone) seen = read();
-          if (seen == expected) return true;
-        }
-        if (kind == FailureKind::kNone) continue;
-        control_.fail({kind, site, expected, seen});
-        return false;
-      }
-    });
+  // ---- Waiting
+  template <class Ready, class Blame>
+  __device__ bool poll(Ready ready, Blame blame) const {
+    bool mine = false;
+    uint64_t start = 0;
+    FailureKind kind = FailureKind::kNone;
+    for (uint32_t tries = 1;; ++tries) {
+      if (!mine) mine = ready();
+      if (__all_sync(kAllOnes, mine)) break;
+      if (tries < kTriesPerCheck) continue;  // A look at the report is a look at the host's memory.
+      const uint32_t turn = tries % kTriesPerCheck;
+      if (turn == 0 && !mine) kind = verdict(control_, blame(), &start);
+      // Between the two turns it was looked for once more: it may have come before what the verdict has seen.
+      if (turn == 1 && given_up(!mine, kind, blame)) return false;
+    }
+    __syncwarp();  // What one lane has acquired, all may read.
+    return true;
+  }
+  template <class Ready, class Blame>
+  __device__ bool poll_each(int n, Ready ready, Blame blame) const {
+    for (int base = 0; base < n; base += kSize) {
+      const int i = base + lane_;
+      if (!poll([&] { return i >= n || ready(i); }, [&] { return blame(i); })) return false;
+    }
+    return true;
+  }
+  template <class T, class Read, class ReadyIf, class Blame>
+  __device__ bool receive(Spread<T>* spread, int n, Read read, ReadyIf ready, Blame blame) const {
+    const int lane = lane_ % 32;
+    return poll(
+        [&] {
+          if (lane >= n) return true;
+          spread->value = read(lane);
+          return ready(lane, spread->value);
+        },
+        [&] { return blame(lane); });
+  }
+  __device__ void fail(const Failure& failure) const {
+    report_failure(control_, failure.kind, {failure.site, failure.expected, failure.seen});
   }
 
-  __device__ void fail(const Failure& failure) const {
-    once([&] { control_.fail(failure); });
+  // ---- Tokens
+  __device__ int num_chunks(const TokenFormat& format) const {
+    return (format.num_units() + kSize * kHeld - 1) / (kSize * kHeld);
+  }
+  __device__ void hold(Held* held, const TokenBytes& from, bool whole, int chunk) const {
+    if (whole) {
+      units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_constant(from.unit(u)); });
+    } else {
+      units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = from.gather(u); });
+    }
+  }
+  __device__ void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating,
+                      int chunk) const {
+    auto* to = reinterpret_cast<Unit*>(slot);
+    units(format.num_units(), chunk, [&](int j, int u) {
+      if (self_validating)
+        store_unit(to + u, sendable(held.unit[j]));
+      else
+        store_plain(to + u, held.unit[j]);
+    });
+  }
+  __device__ void get(Held* held, const std::byte* slot, const TokenFormat& format, int chunk) const {
+    const auto* from = reinterpret_cast<const Unit*>(slot);
+    units(format.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_plain(from + u); });
+  }
+  template <class Blame>
+  __device__ bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte*, int chunk,
+                       Blame blame) const {
+    auto* from = reinterpret_cast<Unit*>(slot);
+    const bool come = poll(
+        [&] {
+          bool all_come = true;
+          units(format.num_units(), chunk, [&](int j, int u) {
+            held->unit[j] = load_unit(from + u);
+            all_come = all_come && has_come(held->unit[j]);
+          });
+          return all_come;
+        },
+        blame);
+    if (!come) return false;
+    units(format.num_units(), chunk, [&](int, int u) { store_plain(from + u, all_ones()); });
+    return true;
+  }
+  __device__ void place(const Held& held, const TokenBytes& to, bool whole, int chunk) const {
+    if (whole) {
+      units(to.num_units(), chunk, [&](int j, int u) { store_plain(to.unit(u), held.unit[j]); });
+    } else {
+      units(to.num_units(), chunk, [&](int j, int u) { to.scatter(u, held.unit[j]); });
+    }
+  }
+  // Bytes of scratch that a held token takes.
+  static __host__ __device__ int64_t held_bytes(const TokenFormat&) { return 0; }
+
+  // ---- Rows
+  static constexpr int kSliceElements = kSize * kPieces * kElements;
+  __device__ int slices(int num_elements) const { return (num_elements + kSliceElements - 1) / kSliceElements; }
+  template <class F>
+  __device__ void pieces(int slice, int num_elements, F f) const {
+    const int base = slice * kSliceElements + lane_ * kElements;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      const int first = base + p * (kSize * kElements), left = num_elements - first;
+      f(p, first, left >= kElements ? kElements : left > 0 ? left : 0);
+    }
   }
 
  private:
+  template <int, int>
+  friend class CudaTeam;
+
   static constexpr uint32_t kTriesPerCheck = 1024;
 
-  static __device__ uint64_t nanoseconds() {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
+  __device__ CudaTeam(std::byte* scratch, const DeviceControl& control, int lane, int id, int count, int barrier)
+      : scratch_(scratch), control_(control), lane_(lane), id_(id), count_(count), barrier_(barrier) {}
+
+  __device__ CudaTeam<kSize / 2, kHeld> half(int which, int id, int count) const {
+    return {scratch_, control_, lane_ - which * (kSize / 2), id, count, 1 + which};  // Barrier 0 is the block's.
   }
 
-  // The bytes that whole units cover.
-  template <class Unit>
-  __device__ int64_t copy_units(void* dst, const void* src, int64_t bytes) const {
-    const int64_t n = bytes / static_cast<int64_t>(sizeof(Unit));
-    auto* to = static_cast<Unit*>(dst);
-    const auto* from = static_cast<const Unit*>(src);
-    lanes(n, [&](int64_t i) { to[i] = from[i]; });
-    return n * static_cast<int64_t>(sizeof(Unit));
+  // Whether the wait has failed, on all lanes of the warp.
+  template <class Blame>
+  __device__ bool given_up(bool waits, FailureKind kind, Blame blame) const {
+    if (waits && kind != FailureKind::kNone) report_failure(control_, kind, blame());
+    return __any_sync(kAllOnes, control_.failed());
   }
 
-  int in_block_, lane_;
-  CudaTeamState* state_;
+  // f(j, unit) for the units of the chunk that this lane holds.
+  template <class F>
+  __device__ void units(int num_units, int chunk, F f) const {
+    const int base = chunk * (kSize * kHeld) + lane_;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      if (base + j * kSize < num_units) f(j, base + j * kSize);
+    }
+  }
+
+  std::byte* scratch_;
   const DeviceControl& control_;
+  int lane_, id_, count_, barrier_;
 };
 
 }  // namespace moeway::exec

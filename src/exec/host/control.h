@@ -9,6 +9,7 @@
 #include "base/deadline.h"
 #include "exec/atomic.h"
 #include "exec/report.h"
+#include "exec/team.h"
 
 namespace moeway::exec {
 
@@ -56,25 +57,25 @@ class SlowWait {
  public:
   explicit SlowWait(LaunchControl& control) : control_(control) {}
 
-  // After a read that was too low: whether to go on. `read` is asked once more before a peer is given up, since its
-  // last signals may have come between the read and the look at the peer.
-  template <class Read>
-  bool go_on(const WaitSite& site, uint64_t expected, uint64_t seen, Read read) {
+  // After an unready look: whether to go on. `ready` is asked once more before a peer is given up, since its last
+  // signals may have come between the look and the question after the peer.
+  template <class Ready, class Blame>
+  bool go_on(Ready ready, Blame blame) {
     if (control_.failed()) return false;
     if (++tries_ % kTriesPerCheck != 0) return true;
+    const Missing missing = blame();
     FailureKind kind = FailureKind::kNone;
     if (tries_ == kTriesPerCheck) deadline_ = Deadline::after(control_.timeout());
     if (deadline_.passed()) kind = FailureKind::kDeadline;
-    const PeerWord word = control_.watch().word(site.peer);
+    const PeerWord word = control_.watch().word(missing.site.peer);
     if (word == PeerWord::kFailed) kind = FailureKind::kPeerFailed;
     if (word == PeerWord::kClosed) kind = FailureKind::kPeerClosed;
-    if (kind == FailureKind::kNone && tries_ % kTriesPerLifeCheck == 0 && control_.watch().lost(site.peer)) {
+    if (kind == FailureKind::kNone && tries_ % kTriesPerLifeCheck == 0 && control_.watch().lost(missing.site.peer)) {
       kind = FailureKind::kPeerLost;
     }
-    if (kind == FailureKind::kNone) return true;
-    seen = read();
-    if (seen == expected) return true;
-    control_.fail({kind, site, expected, seen});
+    if (missing.seen > missing.expected) kind = FailureKind::kOutOfStep;
+    if (kind == FailureKind::kNone || ready()) return true;
+    control_.fail({kind, missing.site, missing.expected, missing.seen});
     return false;
   }
   uint32_t tries() const { return tries_; }

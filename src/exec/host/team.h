@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "exec/host/control.h"
+#include "exec/host/piece.h"
 #include "exec/team.h"
 
 namespace moeway::exec {
@@ -41,14 +42,34 @@ inline constexpr int kMaxLanes = 32;
 struct alignas(64) TeamState {
   std::byte* scratch = nullptr;
   Perturbation perturbation{0};
-  alignas(16) std::array<std::byte, 64> broadcast{};
-  std::array<uint64_t, kMaxLanes> partial{};
+  std::array<bool, kMaxLanes> ok{};
+};
+
+// Values of a spread(): every lane has computed all of them.
+template <class T>
+struct HostSpread {
+  std::array<T, kSpread> values;
+
+  T mine(int i) const { return values[static_cast<size_t>(i)]; }
+  T get(int i) const { return values[static_cast<size_t>(i)]; }
+};
+
+// A token is held where it lies.
+struct HostHeld {
+  TokenBytes from;
 };
 
 class HostTeam {
  public:
-  // Elements that a lane handles in one piece of a loop over a row: enough for full vector registers.
-  static constexpr int kElements = 64;
+  static constexpr int kElements = HostPiece<float>::kElements;
+  static constexpr int kPieces = 1;
+  static constexpr bool kWholeRows = true;
+  static constexpr int kRowsAtOnce = 1;
+  template <class T>
+  using Piece = HostPiece<T>;
+  template <class T>
+  using Spread = HostSpread<T>;
+  using Held = HostHeld;
 
   HostTeam(int id, int count, int lane, int num_lanes, TeamState& state, Scheduler& scheduler, LaunchControl& control)
       : id_(id),
@@ -63,103 +84,143 @@ class HostTeam {
   int count() const { return count_; }
   std::byte* scratch() const { return state_.scratch; }
 
+  // ---- Who works
+  template <class F, class G>
+  bool both(F f, G g) const {
+    return all(f(*this)) && all(g(*this));
+  }
   template <class F>
-  void lanes(int64_t n, F f) const {
-    if (num_lanes_ == 1) {  // A loop of its own, so that the compiler sees the step and can vectorise.
-      for (int64_t i = 0; i < n; ++i) f(i);
-    } else {
-      for (int64_t i = lane_; i < n; i += num_lanes_) f(i);
-    }
+  bool each_half(F f) const {
+    return all(f(*this));
   }
+  const HostTeam& warp() const { return *this; }
 
-  void copy(void* dst, const void* src, int64_t bytes) const {
+  // ---- Lanes
+  template <class N, class F>
+  void lanes(N n, F f) const {
     perturb();
-    if (num_lanes_ == 1) {
-      if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
-      return;
+    if (num_lanes_ == 1) {  // A loop of its own, so that the compiler sees the step and can vectorise.
+      for (N i = 0; i < n; ++i) f(i);
+    } else {
+      for (N i = static_cast<N>(lane_); i < n; i += static_cast<N>(num_lanes_)) f(i);
     }
-    constexpr int64_t kPiece = 16;
-    lanes((bytes + kPiece - 1) / kPiece, [&](int64_t i) {
-      const int64_t n = bytes - i * kPiece < kPiece ? bytes - i * kPiece : kPiece;
-      std::memcpy(static_cast<std::byte*>(dst) + i * kPiece, static_cast<const std::byte*>(src) + i * kPiece,
-                  static_cast<size_t>(n));
-    });
   }
-
+  template <class F>
+  void leader(F f) const {
+    perturb();
+    if (lane_ == 0) f();
+  }
   void sync() const {
     if (num_lanes_ > 1) scheduler_.meet(id_);
   }
-
-  template <class F>
-  auto once(F f) const -> decltype(f()) {
-    using R = decltype(f());
+  bool all(bool ok) const {
+    if (num_lanes_ == 1) return ok;
+    state_.ok[static_cast<size_t>(lane_)] = ok;
     sync();
-    perturb();
-    if constexpr (std::is_void_v<R>) {
-      if (lane_ == 0) f();
-      sync();
-    } else {
-      if (num_lanes_ == 1) return f();
-      static_assert(std::is_trivially_copyable_v<R> && sizeof(R) <= sizeof(TeamState::broadcast));
-      if (lane_ == 0) {
-        const R result = f();
-        std::memcpy(state_.broadcast.data(), &result, sizeof(R));
-      }
-      sync();
-      R result;
-      std::memcpy(&result, state_.broadcast.data(), sizeof(R));
-      sync();  // Everybody has read it: the next once() may write.
-      return result;
-    }
+    bool result = true;
+    for (int l = 0; l < num_lanes_; ++l) result = result && state_.ok[static_cast<size_t>(l)];
+    sync();  // Everybody has read: the next all() may write.
+    return result;
   }
-
   template <class F>
-  auto sum(int64_t n, F f) const -> decltype(f(int64_t{0})) {
-    using R = decltype(f(int64_t{0}));
-    static_assert(std::is_integral_v<R>, "sums of floats would depend on the number of lanes");
-    R mine{};
-    lanes(n, [&](int64_t i) { mine += f(i); });
-    if (num_lanes_ == 1) return mine;
-    sync();
-    state_.partial[static_cast<size_t>(lane_)] = static_cast<uint64_t>(mine);
-    sync();
-    R all{};
-    for (int l = 0; l < num_lanes_; ++l) all += static_cast<R>(state_.partial[static_cast<size_t>(l)]);
-    sync();
-    return all;
+  auto spread(int n, F f) const -> Spread<decltype(f(0))> {
+    Spread<decltype(f(0))> result;
+    for (int i = 0; i < n; ++i) result.values[static_cast<size_t>(i)] = f(i);
+    return result;
   }
-
+  // Relaxed: the host reads it after the launch.
+  void add(uint64_t* counter, uint32_t mine) const {
+    if (mine != 0) add_relaxed<Scope::kDevice>(counter, uint64_t{mine});
+  }
   // Lanes of a host team never run at the same time, so a plain addition is enough.
-  template <class T>
-  void count_into(T* counter, T n) const {
-    *counter += n;
-  }
+  void count_into(uint32_t* counter, uint32_t n) const { *counter += n; }
 
-  template <class Read>
-  bool wait(const WaitSite& site, uint64_t expected, Read read) const {
-    return once([&] {
-      SlowWait slow(control_);
-      for (;;) {
-        const uint64_t seen = read();
-        if (seen == expected) return true;
-        if (seen > expected) {
-          control_.fail({FailureKind::kOutOfStep, site, expected, seen});
-          return false;
-        }
-        if (!slow.go_on(site, expected, seen, read)) return false;
-        scheduler_.pause(slow.tries());
-      }
-    });
+  // ---- Waiting
+  template <class Ready, class Blame>
+  bool poll(Ready ready, Blame blame) const {
+    return all(poll_alone(ready, blame));
   }
+  template <class Ready, class Blame>
+  bool poll_each(int n, Ready ready, Blame blame) const {
+    bool come = true;
+    for (int i = lane_; i < n && come; i += num_lanes_)
+      come = poll_alone([&] { return ready(i); }, [&] { return blame(i); });
+    return all(come);
+  }
+  template <class T, class Read, class ReadyIf, class Blame>
+  bool receive(Spread<T>* spread, int n, Read read, ReadyIf ready, Blame blame) const {
+    bool come = true;
+    for (int i = 0; i < n && come; ++i) {
+      T& value = spread->values[static_cast<size_t>(i)];
+      const auto here = [&] {
+        value = read(i);
+        return ready(i, value);
+      };
+      come = poll_alone(here, [&] { return blame(i); });
+    }
+    return all(come);
+  }
+  void fail(const Failure& failure) const { control_.fail(failure); }
 
-  void fail(const Failure& failure) const {
-    once([&] { control_.fail(failure); });
+  // ---- Tokens
+  static int num_chunks(const TokenFormat&) { return 1; }
+  void hold(Held* held, const TokenBytes& from, bool, int) const { held->from = from; }
+  void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating, int) const;
+  void get(Held* held, std::byte* slot, const TokenFormat& format, int) const { held->from = in_slot(slot, format); }
+  // Into `room`, of held_bytes(): only words that have been looked at one by one may be read.
+  template <class Blame>
+  bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte* room, int, Blame blame) const {
+    bool come = true;
+    for (int i = lane_; i < format.num_units() && come; i += num_lanes_) {
+      auto* unit = reinterpret_cast<Unit*>(slot) + i;
+      Unit value{};
+      const auto here = [&] {
+        value = load_unit(unit);
+        return has_come(value);
+      };
+      come = poll_alone(here, blame);
+      if (!come) break;
+      store_unit(unit, all_ones());
+      std::memcpy(room + sizeof(Unit) * static_cast<size_t>(i), &value, sizeof(Unit));
+    }
+    held->from = in_slot(room, format);
+    return all(come);
+  }
+  void place(const Held& held, const TokenBytes& to, bool, int) const {
+    copy(to.row, held.from.row);
+    copy(to.scales, held.from.scales);
+  }
+  static int64_t held_bytes(const TokenFormat& format) { return int64_t{16} * format.num_units(); }
+
+  // ---- Rows
+  int slices(int num_elements) const { return (num_elements + slice_elements() - 1) / slice_elements(); }
+  template <class F>
+  void pieces(int slice, int num_elements, F f) const {
+    const int first = slice * slice_elements() + lane_ * kElements, left = num_elements - first;
+    f(0, first, left >= kElements ? kElements : left > 0 ? left : 0);
   }
 
  private:
+  int slice_elements() const { return num_lanes_ * kElements; }
+  static TokenBytes in_slot(std::byte* slot, const TokenFormat& format) {
+    return {{slot, format.row_bytes, 1, 1}, {slot + format.scales_offset(), format.scales_bytes, 1, 1}};
+  }
+  void copy(const Part& to, const Part& from) const;
+
+  template <class Ready, class Blame>
+  bool poll_alone(Ready ready, Blame blame) const {
+    perturb();
+    SlowWait slow(control_);
+    while (!ready()) {
+      if (!slow.go_on(ready, blame)) return false;
+      scheduler_.pause(slow.tries());
+    }
+    return true;
+  }
   void perturb() const;
 
-  int id_, count_, lane_, num_lanes_;
+  int id_, count_;
+  int lane_, num_lanes_;
   TeamState& state_;
   Scheduler& scheduler_;
   LaunchControl& control_;

@@ -1,94 +1,191 @@
 // combine_recv of the direct protocol (docs/protocols/direct.md): waits for the results of each own token and adds
-// them.
+// them; and both halves of combine in one launch.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/direct/accumulate.h"
 #include "kernels/direct/combine_args.h"
 #include "kernels/direct/combine_send.h"
 
 namespace moeway::kernels::direct {
 
-// The lowest rank above `after` that owns one of a token's experts; the number of ranks if there is none.
-MOEWAY_FN int32_t next_owner(const layout::Shape& shape, const int32_t* experts, int32_t after) {
-  int32_t next = shape.num_ranks();
-  for (int32_t k = 0; k < shape.topk; ++k) {
-    const int32_t owner = experts[k] < 0 ? -1 : shape.experts.owner(experts[k]);
-    if (owner > after && owner < next) next = owner;
-  }
-  return next;
-}
-
-// False if the launch must end.
-template <class Team, class Peers>
-MOEWAY_FN bool wait_result(const Team& team, const Round& round, const Peers& peers, uint64_t epoch, int32_t peer,
-                           int64_t token, int32_t q) {
-  const auto* signal =
-      reinterpret_cast<const uint64_t*>(peers.heap(round.rank) + round.heap.result_signal(parity_of(epoch), token, q));
-  // Acquire; makes the result visible.
-  return team.wait({exec::Awaited::kResult, peer, token}, epoch,
-                   [&] { return exec::load_acquire<exec::Scope::kSystem>(signal); });
-}
-
-// Waits for all results of a token. How many there are: K when they come per route (those without an expert are not
-// waited for), else the number of ranks that own its experts. -1 if the launch must end.
-template <class Team, class Peers>
-MOEWAY_FN int32_t wait_results(const Team& team, const Round& round, const Peers& peers, uint64_t epoch,
-                               const int32_t* experts, int64_t token) {
-  const layout::Shape& shape = round.shape();
-  if (shape.results == layout::Results::kPerRoute) {
-    for (int32_t k = 0; k < shape.topk; ++k) {
-      if (experts[k] < 0) continue;
-      if (!wait_result(team, round, peers, epoch, shape.experts.owner(experts[k]), token, k)) return -1;
+// The rank that owes result `q` of a token: with results per route the owner of route q, else the q-th rank of those
+// that own an expert of it.
+MOEWAY_RARE int32_t sender_of(const layout::Shape* shape, const int32_t* experts, int32_t q) {
+  if (shape->results == layout::Results::kPerRoute) return shape->experts.owner(experts[q]);
+  int32_t rank = -1;
+  for (int32_t i = 0; i <= q; ++i) {
+    int32_t next = shape->num_ranks();
+    for (int32_t k = 0; k < shape->topk; ++k) {
+      const int32_t owner = experts[k] < 0 ? -1 : shape->experts.owner(experts[k]);
+      if (owner > rank && owner < next) next = owner;
     }
-    return shape.topk;
+    rank = next;
   }
-  int32_t q = 0;
-  for (int32_t peer = next_owner(shape, experts, -1); peer < shape.num_ranks();
-       peer = next_owner(shape, experts, peer)) {
-    if (!wait_result(team, round, peers, epoch, peer, token, q++)) return -1;
+  return rank;
+}
+
+template <class Config, class Team, class Peers>
+class ResultReceiver {
+ public:
+  using Row = typename Config::Row;
+  using Out = typename Config::Out;
+
+  // `own_direct`: what this rank's experts made of own tokens is read where it lies.
+  MOEWAY_FN ResultReceiver(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch,
+                           bool own_direct)
+      : team_(team),
+        args_(args),
+        round_(args.round),
+        shape_(args.round.shape()),
+        heap_(peers.heap(args.round.rank)),
+        epoch_(epoch),
+        combiner_(team, args, peers, epoch),
+        whole_(args.y.whole_units()),
+        own_direct_(own_direct) {}
+
+  // One slice of an own token's sum. False if the launch must end.
+  MOEWAY_FN bool recv(int64_t token, int slice) const {
+    const int parity = parity_of(epoch_);
+    const std::byte* memory =
+        round_.template at<const std::byte>(round_.workspace.received(parity, round_.rank, token));
+    const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
+    Sum<Team> sum;
+    bool come = true;
+    if constexpr (Config::kReduced) {
+      come = add_sums(token, slice, own, memory, &sum);
+    } else {
+      come = shape_.results == layout::Results::kPerRank ? add_token_rows(token, slice, own, &sum)
+                                                         : add_routes(token, slice, own, memory, &sum);
+    }
+    if (!come) return false;
+    Slice<Team, Out> y;
+    y.round(team_, slice, args_.hidden, sum);
+    y.store(team_, slice, args_.hidden, args_.y.row(token), whole_);
+    return true;
   }
-  return q;
+
+ private:
+  // In rank order; each rank's part is rounded to the result type, this rank's too.
+  MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
+                          Sum<Team>* sum) const {
+    Slice<Team, Out> part;
+    const bool direct = own_direct_ && own.own_index >= 0;
+    if (direct) {
+      const auto places = combiner_.first_places(memory);
+      const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
+      combiner_.sum_routes(memory, num_routes, places, slice, &part);
+    }
+    for (int32_t q = 0; q < own.num_results; ++q) {
+      if (direct && q == own.own_index) {
+        part.add_to(team_, slice, args_.hidden, 1.0f, sum);
+      } else if (!add_result<Out>(token, q, slice, 1.0f, sum)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  MOEWAY_FN bool add_token_rows(int64_t token, int slice, const layout::OwnToken& own, Sum<Team>* sum) const {
+    for (int32_t q = 0; q < own.num_results; ++q) {
+      if (own_direct_ && q == own.own_index) {
+        combiner_.add_row(combiner_.token_row(round_.rank, token), slice, 1.0f, sum);
+      } else if (!add_result<Row>(token, q, slice, 1.0f, sum)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // In order of k, each route with its weight.
+  MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
+                            Sum<Team>* sum) const {
+    const bool direct = own_direct_ && own.own_index >= 0;
+    const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
+    const auto* kept = reinterpret_cast<const layout::RowPlace*>(received + 1);
+    const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
+    int32_t next_own = 0;  // Own places are in order of k.
+    for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
+      const int32_t left = shape_.topk - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
+      const auto weight = team_.spread(
+          n, [&](int i) { return *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i)); });
+      for (int32_t i = 0; i < n; ++i) {
+        if (expert.get(i) < 0) continue;
+        if (direct && next_own < received->num_routes && kept[next_own].k == base + i) {
+          const layout::RowPlace place = kept[next_own++];
+          combiner_.add_row(args_.rows.row(place.local_expert, place.row), slice, weight.get(i), sum);
+        } else if (!add_result<Row>(token, base + i, slice, weight.get(i), sum)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Waits for a slice of result `q` and adds it.
+  template <class T>
+  MOEWAY_FN bool add_result(int64_t token, int32_t q, int slice, float weight, Sum<Team>* sum) const {
+    std::byte* slot = heap_ + round_.heap.result(parity_of(epoch_), token, q);
+    Slice<Team, T> part;
+    if (shape_.results_tell()) {
+      const bool come =
+          team_.poll([&] { return part.take(team_, slice, args_.hidden, slot); }, [&] { return missing(token, q, 0); });
+      if (!come) return false;
+      part.put_back(team_, slice, args_.hidden, slot);
+    } else {
+      if (!wait_result(token, q, slice)) return false;
+      part.load(team_, slice, args_.hidden, slot, true);
+    }
+    part.add_to(team_, slice, args_.hidden, weight, sum);
+    return true;
+  }
+  MOEWAY_FN bool wait_result(int64_t token, int32_t q, int slice) const {
+    if (Team::kWholeRows && slice > 0) return true;  // The signal of the first is for all.
+    const auto* signal = reinterpret_cast<const uint64_t*>(
+        heap_ + round_.heap.result_signal(parity_of(epoch_), token, q, Team::kWholeRows ? 0 : slice));
+    // Acquire; pairs with the release in Combiner::send(): makes the slice visible.
+    return team_.poll([&] { return exec::load_acquire<exec::Scope::kSystem>(signal) == epoch_; },
+                      [&] { return missing(token, q, exec::load_acquire<exec::Scope::kSystem>(signal)); });
+  }
+  MOEWAY_FN exec::Missing missing(int64_t token, int32_t q, uint64_t seen) const {
+    const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
+    return {{exec::Awaited::kResult, sender_of(&shape_, experts, q), token}, epoch_, seen};
+  }
+
+  const Team& team_;
+  const CombineArgs& args_;
+  const Round& round_;
+  const layout::Shape& shape_;
+  std::byte* const heap_;
+  const uint64_t epoch_;
+  const Combiner<Config, Team, Peers> combiner_;
+  const bool whole_, own_direct_;
+};
+
+template <class Config, class Team, class Peers>
+MOEWAY_FN bool recv_results(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch,
+                            bool own_direct) {
+  const Round& round = args.round;
+  const ResultReceiver<Config, Team, Peers> receiver(team, args, peers, epoch, own_direct);
+  const int32_t num_tokens = *round.at<const int32_t>(round.workspace.num_tokens(parity_of(epoch)));
+  return for_each_slice(team, 0, num_tokens, args.hidden,
+                        [&](int64_t token, int slice) { return receiver.recv(token, slice); });
 }
 
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine_recv(const Team& team, const CombineArgs& args, const Peers& peers) {
-  using Out = typename Config::Out;
-  using Row = typename Config::Row;
-  const Round& round = args.round;
-  const layout::Shape& shape = round.shape();
-  const uint64_t epoch = round.epoch(team);
-  const int32_t num_tokens = *round.at<const int32_t>(round.workspace.num_tokens(parity_of(epoch)));
-  for (int64_t token = team.id(); token < num_tokens; token += team.count()) {
-    const auto* experts = round.at<const int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
-    const int32_t num_results = wait_results(team, round, peers, epoch, experts, token);
-    if (num_results < 0) return;
-    auto* y = reinterpret_cast<Out*>(args.y.row(token));
-    const std::byte* heap = peers.heap(round.rank);
-    const auto result = [&](int32_t q) -> const void* { return heap + round.heap.result(parity_of(epoch), token, q); };
-    const auto one = [](int32_t) { return 1.0f; };
-    switch (shape.results) {
-      case layout::Results::kReduced:
-        sum_rows<Out>(team, y, args.hidden, num_results, result, one);
-        break;
-      case layout::Results::kPerRank:
-        sum_rows<Row>(team, y, args.hidden, num_results, result, one);
-        break;
-      case layout::Results::kPerRoute:
-        sum_rows<Row>(
-            team, y, args.hidden, num_results, [&](int32_t k) { return experts[k] < 0 ? nullptr : result(k); },
-            [&](int32_t k) { return *reinterpret_cast<const float*>(args.topk_weights.at(token, k)); });
-        break;
-    }
-  }
+  recv_results<Config>(team.warp(), args, peers, args.round.epoch(team), false);
 }
 
-// Both halves in one launch.
+// Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
-  combine_send<Config>(team, args, peers);
-  combine_recv<Config>(team, args, peers);
+  const uint64_t epoch = args.round.epoch(team);
+  team.both(
+      [&](const auto& half) {
+        send_results<Config>(half.warp(), args, peers, epoch, true);
+        return true;
+      },
+      [&](const auto& half) { return recv_results<Config>(half.warp(), args, peers, epoch, true); });
 }
 
 }  // namespace moeway::kernels::direct

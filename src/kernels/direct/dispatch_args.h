@@ -43,6 +43,7 @@ struct DispatchArgs {
   int64_t first_row_stride;
   int64_t expert_capacity;  // padded: rows from one expert to the next, in x as [rows, H].
   int64_t alignment;        // packed: each expert starts at a multiple of it.
+  int64_t max_rows;         // packed: of all experts.
   MatrixView out_topk_idx;  // token_major: int32 [W * M, K].
   MatrixView out_topk_weights;
 
@@ -64,15 +65,16 @@ struct DispatchArgs {
     }
     return id;
   }
-  MOEWAY_FN int32_t owner(int32_t expert) const { return round.shape().experts.owner(expert); }
-  // Whether no earlier route of the token goes to the same rank. A repeated expert does not matter here: where it came
-  // first, it went to the same rank.
-  MOEWAY_FN bool first_to_rank(int64_t token, int64_t k, int32_t dst) const {
-    for (int64_t j = 0; j < k; ++j) {
-      const int32_t other = named_expert(token, j);
-      if (other >= 0 && owner(other) == dst) return false;
-    }
-    return true;
+  MOEWAY_FN exec::TokenBytes token(int64_t i) const { return {x.part(i), scales.part(i)}; }
+  MOEWAY_FN exec::TokenBytes row(int32_t local_expert, int64_t row) const {
+    const layout::Shape& shape = round.shape();
+    return {{out.row(local_expert, row), shape.row_bytes, 1, 1},
+            {out_scales.row(local_expert, row), shape.scales_bytes, 1, 1}};
+  }
+  MOEWAY_FN bool whole_tokens() const { return x.whole_units() && (scales.columns == 0 || scales.whole_units()); }
+  MOEWAY_FN bool whole_rows() const {
+    const layout::Shape& shape = round.shape();
+    return out.whole_units(shape.row_bytes) && (shape.scales_bytes == 0 || out_scales.whole_units(shape.scales_bytes));
   }
 };
 

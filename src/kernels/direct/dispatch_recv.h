@@ -1,264 +1,268 @@
-// dispatch_recv of the direct protocol (docs/protocols/direct.md): the counts of all sources give every row its place;
-// then each received token is copied to its rows, in whatever order tokens come.
+// dispatch_recv of the direct protocol (docs/protocols/direct.md): waits for the tokens that the counts announce and
+// copies each to its rows.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/direct/counts.h"
 #include "kernels/direct/dispatch_args.h"
-#include "kernels/direct/dispatch_send.h"
+#include "kernels/direct/dispatch_scratch.h"
 
 namespace moeway::kernels::direct {
 
-// What a team knows of the counts, in its scratch.
-struct RecvScratch {
-  int64_t* first_row;   // [L]: of each expert, as row_place() counts rows.
-  uint32_t* num_rows;   // [L]: of each expert.
-  uint32_t* first_of;   // [W, L]: the first row of a source among the expert's.
-  uint32_t* num_slots;  // [W]: tokens from each source.
-
-  static MOEWAY_FN int64_t bytes(const layout::Experts& experts) {
-    const int64_t local = experts.max_local();
-    return 8 * local + 4 * local + 4 * local * experts.num_ranks + 4 * int64_t{experts.num_ranks};
-  }
-  MOEWAY_FN RecvScratch(std::byte* memory, const layout::Experts& experts, int32_t num_local)
-      : first_row(reinterpret_cast<int64_t*>(memory)),
-        num_rows(reinterpret_cast<uint32_t*>(first_row + num_local)),
-        first_of(num_rows + num_local),
-        num_slots(first_of + int64_t{num_local} * experts.num_ranks) {}
+// The header of a token: its head, and one of its routes a value.
+struct HeaderEntry {
+  exec::Unit head;
+  exec::Unit route;
 };
 
-MOEWAY_FN exec::Failure corrupt(exec::Awaited what, int32_t src, int64_t index, int64_t limit, int64_t seen) {
-  return {exec::FailureKind::kCorrupt, {what, src, index}, static_cast<uint64_t>(limit), static_cast<uint64_t>(seen)};
-}
-
-// Waits for the counts of all sources. False if the launch must end.
 template <class Team, class Peers>
-MOEWAY_FN bool recv_counts(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
-                           const RecvScratch& scratch, int32_t num_local) {
-  const Round& round = args.round;
-  team.lanes(num_local, [&](int64_t e) { scratch.num_rows[e] = 0; });
-  for (int32_t src = 0; src < round.shape().num_ranks(); ++src) {
-    const std::byte* counts = peers.heap(round.rank) + round.heap.counts(parity_of(epoch), src);
-    const auto* head = reinterpret_cast<const layout::CountsHead*>(counts);
-    const auto* rows = reinterpret_cast<const uint32_t*>(counts + sizeof(layout::CountsHead));
-    // Acquire; makes the source's counts visible, and that the source has finished reading what this rank
-    // wrote there in the epoch before last.
-    const bool here = team.wait({exec::Awaited::kCounts, src, 0}, epoch,
-                                [&] { return exec::load_acquire<exec::Scope::kSystem>(&head->signal); });
-    if (!here) return false;
-    const uint32_t num_slots = head->num_slots;
-    if (num_slots > static_cast<uint32_t>(round.shape().max_tokens)) {
-      team.fail(corrupt(exec::Awaited::kCounts, src, 0, round.shape().max_tokens, num_slots));
+class TokenReceiver {
+ public:
+  using Header = typename Team::template Spread<HeaderEntry>;
+  using Places = typename Team::template Spread<layout::RowPlace>;
+
+  // After a barrier behind Counts::recv().
+  MOEWAY_FN TokenReceiver(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+                          const DispatchScratch& scratch)
+      : team_(team),
+        args_(args),
+        round_(args.round),
+        shape_(args.round.shape()),
+        heap_(peers.heap(args.round.rank)),
+        epoch_(epoch),
+        scratch_(scratch),
+        bits_(shape_),
+        num_local_(shape_.experts.count(args.round.rank)),
+        whole_(args.whole_rows()) {}
+
+  // Waits for the `index`-th token of `src`, copies it to its rows and keeps where they are. False if the launch must
+  // end.
+  MOEWAY_FN bool recv(int32_t src, int64_t index) const {
+    Header header;
+    const int32_t first = shape_.topk < exec::kSpread ? shape_.topk : exec::kSpread;
+    if (!recv_header(src, index, 0, first, &header)) return false;
+    const layout::TokenHead head = layout::TokenHead::unpack(header.get(0).head);
+    if (!possible(head)) {
+      team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
       return false;
     }
-    // What a peer says is checked before it becomes an address, and is not read from its memory again after that.
-    const int64_t most_rows = int64_t{num_slots} * round.shape().topk;
-    const int64_t most_of_expert = args.distinct_experts ? num_slots : most_rows;
-    const int64_t num_rows = team.sum(num_local, [&](int64_t e) {
-      const uint32_t count = rows[e];
-      scratch.first_of[int64_t{src} * num_local + e] = count;
-      return count <= most_of_expert ? int64_t{count} : most_rows + 1;
+    std::byte* memory = record(src, src == round_.rank ? head.token : index);
+    const bool good = shape_.rows == layout::Rows::kTokenMajor ? recv_token_row(src, index, head, &header)
+                                                               : recv_rows(src, index, head, &header, memory);
+    if (!good) return false;
+    team_.leader([&] {
+      *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
     });
-    if (num_rows > most_rows) {
-      team.fail(corrupt(exec::Awaited::kCounts, src, 0, most_rows + 1, num_rows));
-      return false;
-    }
-    // The same lane handles an expert for every source, so nothing must be waited for in between.
-    team.lanes(num_local, [&](int64_t e) {
-      uint32_t& first_of = scratch.first_of[int64_t{src} * num_local + e];
-      const uint32_t count = first_of;
-      first_of = scratch.num_rows[e];
-      scratch.num_rows[e] += count;
-    });
-    team.once([&] { scratch.num_slots[src] = num_slots; });
+    return true;
   }
-  team.once([&] {
-    int64_t next = 0;
-    for (int32_t e = 0; e < num_local; ++e) {
-      const bool padded = round.shape().rows == layout::Rows::kPadded;
-      scratch.first_row[e] = padded ? e * args.expert_capacity : next;
-      next = layout::round_up(next + scratch.num_rows[e], args.alignment);
+
+  // One of this rank's own tokens, which its sender has just announced and holds: to its rows here. `hold(chunk)` makes
+  // `held` that chunk.
+  template <class Hold>
+  MOEWAY_FN bool place_own(int64_t token, const typename Team::Held& held, Hold hold) const {
+    std::byte* memory = record(round_.rank, token);
+    const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
+    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    for (int32_t base = 0; base < received->num_routes; base += exec::kSpread) {
+      const int32_t left = received->num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const Places places = team_.spread(n, [&](int j) {
+        const layout::RowPlace& place = kept[base + j];
+        return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
+      });
+      if (!known(round_.rank, token, places, n)) return false;  // The routes were changed meanwhile.
+      for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
+        hold(chunk);
+        copy_to_rows(held, places, n, chunk);
+      }
+      team_.sync();  // All have read what is replaced.
+      keep(memory, round_.rank, static_cast<int32_t>(token), base, n, places);
     }
-  });
-  return true;
-}
+    return true;
+  }
 
-// Tells the caller and the later phases what has come.
-template <class Team>
-MOEWAY_FN void publish_counts(const Team& team, const DispatchArgs& args, uint64_t epoch, const RecvScratch& scratch,
-                              int32_t num_local) {
-  const Round& round = args.round;
-  team.lanes(num_local, [&](int64_t e) {
-    args.num_rows[e * args.num_rows_stride] = static_cast<int32_t>(scratch.num_rows[e]);
-    if (args.first_row != nullptr) args.first_row[e * args.first_row_stride] = scratch.first_row[e];
-  });
-  auto* num_received = round.at<uint32_t>(round.workspace.num_received(parity_of(epoch), 0));
-  team.lanes(round.shape().num_ranks(), [&](int64_t src) { num_received[src] = scratch.num_slots[src]; });
-  const uint64_t rows = team.sum(num_local, [&](int64_t e) { return uint64_t{scratch.num_rows[e]}; });
-  team.once([&] { exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->rows_received, rows); });
-}
+  // token_major: rows of a source that sends nothing.
+  MOEWAY_FN void clear_source(int32_t src) const { clear_rows(int64_t{src} * shape_.max_tokens, 0, shape_.max_tokens); }
 
-// Rows of token_major from `begin` up to `end` of a source's, which hold no token.
-template <class Team>
-MOEWAY_FN void clear_rows(const Team& team, const DispatchArgs& args, int64_t first, int64_t begin, int64_t end) {
-  const int32_t topk = args.round.shape().topk;
-  team.lanes((end - begin) * topk, [&](int64_t i) {
-    const int64_t row = first + begin + i / topk;
-    *reinterpret_cast<int32_t*>(args.out_topk_idx.at(row, i % topk)) = -1;
-    *reinterpret_cast<float*>(args.out_topk_weights.at(row, i % topk)) = 0.0f;
-  });
-}
+ private:
+  MOEWAY_FN std::byte* record(int32_t src, int64_t index) const {
+    return round_.template at<std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
+  }
 
-// A source's token, once it has come.
-struct Arrival {
-  int32_t src;
-  int64_t index;             // Among those that the source sends here.
-  layout::TokenHeader head;  // A copy, checked.
-  const layout::Route* routes;
-  const std::byte* payload;
+  // Routes base .. base + n - 1 of the header, as far as the token has them.
+  MOEWAY_FN bool recv_header(int32_t src, int64_t index, int32_t base, int32_t n, Header* header) const {
+    const auto* units = reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
+    return team_.receive(
+        header, n,
+        [&](int j) {
+          return HeaderEntry{exec::load_tagged(units), exec::load_tagged(units + 1 + base + j)};
+        },
+        [&](int j, const HeaderEntry& entry) {
+          return exec::has_tag(entry.head, epoch_) &&
+                 (base + j >= layout::TokenHead::unpack(entry.head).num_routes || exec::has_tag(entry.route, epoch_));
+        },
+        [&](int) {
+          return exec::Missing{{exec::Awaited::kHeader, src, index}, epoch_, exec::tag_of(exec::load_tagged(units))};
+        });
+  }
+  MOEWAY_FN bool possible(const layout::TokenHead& head) const {
+    return head.token >= 0 && head.token < shape_.max_tokens && head.num_routes >= 1 &&
+           head.num_routes <= shape_.topk && head.result_index < shape_.results_per_token();
+  }
+
+  // Where a route's row lies; row -1 if it cannot be.
+  MOEWAY_FN layout::RowPlace place_of(int32_t src, const layout::Route& route) const {
+    const bool known = route.local_expert >= 0 && route.local_expert < num_local_ && route.k < shape_.topk;
+    int64_t row = -1;
+    if (known) {
+      row = int64_t{scratch_.first_of[int64_t{src} * num_local_ + route.local_expert]} + route.position;
+      if (row >= scratch_.num_rows[route.local_expert]) row = -1;
+    }
+    if (row >= 0 && shape_.rows == layout::Rows::kPacked) {
+      row += scratch_.first_row[route.local_expert];
+      if (row >= args_.max_rows) row = -1;
+    }
+    return {row, route.weight, static_cast<uint16_t>(route.local_expert), static_cast<uint16_t>(route.k)};
+  }
+  MOEWAY_FN bool known(int32_t src, int64_t index, const Places& places, int32_t n) const {
+    bool all = true;
+    for (int32_t j = 0; j < n; ++j) all = all && places.get(j).row >= 0;
+    if (!all) team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(0).local_expert));
+    return all;
+  }
+  MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, int chunk) const {
+    for (int32_t j = 0; j < n; ++j) {
+      const layout::RowPlace place = places.get(j);
+      team_.place(held, args_.row(place.local_expert, place.row), whole_, chunk);
+    }
+  }
+
+  // The rows of a token. Routes go kSpread at a time; only the first that many are worked out before the payload comes.
+  MOEWAY_FN bool recv_rows(int32_t src, int64_t index, const layout::TokenHead& head, Header* header,
+                           std::byte* memory) const {
+    const exec::TokenFormat format = shape_.token();
+    const auto at_once = [&](int32_t base) {
+      return head.num_routes - base < exec::kSpread ? head.num_routes - base : exec::kSpread;
+    };
+    const auto to_places = [&](int32_t n) {
+      return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header->mine(j).route)); });
+    };
+    Places places = to_places(at_once(0));
+    if (!known(src, index, places, at_once(0))) return false;
+    keep(memory, src, head.token, 0, at_once(0), places);
+    if (!shape_.payload_tells() && !wait_payload(src, head.token)) return false;
+    typename Team::Held held;
+    for (int chunk = 0; chunk < team_.num_chunks(format); ++chunk) {
+      if (!recv_payload(src, head.token, chunk, &held)) return false;
+      copy_to_rows(held, places, at_once(0), chunk);
+      for (int32_t base = exec::kSpread; base < head.num_routes; base += exec::kSpread) {
+        if (!recv_header(src, index, base, at_once(base), header)) return false;
+        const Places more = to_places(at_once(base));
+        if (!known(src, index, more, at_once(base))) return false;
+        if (chunk == 0) keep(memory, src, head.token, base, at_once(base), more);
+        copy_to_rows(held, more, at_once(base), chunk);
+      }
+    }
+    return true;
+  }
+  MOEWAY_FN bool recv_payload(int32_t src, int32_t token, int chunk, typename Team::Held* held) const {
+    std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, token);
+    if (!shape_.payload_tells()) {
+      team_.get(held, slot, shape_.token(), chunk);
+      return true;
+    }
+    return team_.take(held, slot, shape_.token(), scratch_.held, chunk, [&] {
+      return exec::Missing{{exec::Awaited::kPayload, src, token}, epoch_, 0};
+    });
+  }
+  MOEWAY_FN bool wait_payload(int32_t src, int32_t token) const {
+    const auto* signal =
+        reinterpret_cast<const uint64_t*>(heap_ + round_.heap.payload_signal(parity_of(epoch_), src, token));
+    // Acquire; pairs with the release in TokenSender::signal(): makes the token's payload visible.
+    return team_.poll([&] { return exec::load_acquire<exec::Scope::kSystem>(signal) == epoch_; },
+                      [&] {
+                        return exec::Missing{{exec::Awaited::kPayload, src, token},
+                                             epoch_,
+                                             exec::load_acquire<exec::Scope::kSystem>(signal)};
+                      });
+  }
+
+  MOEWAY_FN void keep(std::byte* memory, int32_t src, int32_t token, int32_t base, int32_t n,
+                      const Places& places) const {
+    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    team_.lanes(n, [&](int32_t j) {
+      const layout::RowPlace place = places.mine(j);
+      kept[base + j] = place;
+      if (!args_.row_source.given()) return;
+      auto* source = reinterpret_cast<int32_t*>(args_.row_source.row(place.local_expert, place.row));
+      source[0] = src;
+      source[1] = token;
+      source[2] = place.k;
+    });
+  }
+
+  // token_major: the token's one row, and which of its routes are for this rank. Rows between the token before and this
+  // one, and behind the last, hold no token.
+  MOEWAY_FN bool recv_token_row(int32_t src, int64_t index, const layout::TokenHead& head, Header* header) const {
+    int32_t previous = -1;
+    if (index > 0) {
+      Header before;
+      if (!recv_header(src, index - 1, 0, 1, &before)) return false;
+      previous = layout::TokenHead::unpack(before.get(0).head).token;
+    }
+    if (previous >= head.token) {
+      team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
+      return false;
+    }
+    const int64_t first = int64_t{src} * shape_.max_tokens, row = first + head.token;
+    if (!wait_payload(src, head.token)) return false;
+    if (args_.out.given()) {
+      std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, head.token);
+      typename Team::Held held;
+      for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
+        team_.get(&held, slot, shape_.token(), chunk);
+        team_.place(held, args_.row(0, row), whole_, chunk);
+      }
+    }
+    clear_rows(first, previous + 1, head.token);
+    clear_rows(row, 0, 1);
+    for (int32_t base = 0; base < head.num_routes; base += exec::kSpread) {
+      const int32_t left = head.num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      if (base > 0 && !recv_header(src, index, base, n, header)) return false;
+      for (int32_t j = 0; j < n; ++j) {
+        const layout::Route route = bits_.unpack(header->get(j).route);
+        if (route.local_expert >= num_local_) continue;
+        // The lane of a column is the one that has cleared it.
+        team_.lanes(shape_.topk, [&](int32_t k) {
+          if (k != route.k) return;
+          *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = route.local_expert;
+          *reinterpret_cast<float*>(args_.out_topk_weights.at(row, k)) = route.weight;
+        });
+      }
+    }
+    if (index + 1 == scratch_.num_slots[src]) clear_rows(first, head.token + 1, shape_.max_tokens);
+    return true;
+  }
+  // Rows first + begin .. first + end - 1 hold no token.
+  MOEWAY_FN void clear_rows(int64_t first, int64_t begin, int64_t end) const {
+    for (int64_t row = first + begin; row < first + end; ++row) {
+      team_.lanes(shape_.topk, [&](int32_t k) {
+        *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = -1;
+        *reinterpret_cast<float*>(args_.out_topk_weights.at(row, k)) = 0.0f;
+      });
+    }
+  }
+
+  const Team& team_;
+  const DispatchArgs& args_;
+  const Round& round_;
+  const layout::Shape& shape_;
+  std::byte* const heap_;
+  const uint64_t epoch_;
+  const DispatchScratch& scratch_;
+  const layout::RouteBits bits_;
+  const int32_t num_local_;
+  const bool whole_;
 };
-
-// Waits for the `index`-th token of `src`. False if the launch must end.
-template <class Team, class Peers>
-MOEWAY_FN bool recv_header(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch, int32_t src,
-                           int64_t index, Arrival* arrival) {
-  const Round& round = args.round;
-  const std::byte* heap = peers.heap(round.rank);
-  const std::byte* header = heap + round.heap.header(parity_of(epoch), src, index);
-  const auto* head = reinterpret_cast<const layout::TokenHeader*>(header);
-  // Acquire; makes the header and the token's payload visible.
-  const bool here = team.wait({exec::Awaited::kHeader, src, index}, epoch,
-                              [&] { return exec::load_acquire<exec::Scope::kSystem>(&head->signal); });
-  if (!here) return false;
-  const layout::Shape& shape = round.shape();
-  const layout::TokenHeader copy = team.once([&] { return *head; });
-  if (copy.token < 0 || copy.token >= shape.max_tokens || copy.num_routes < 1 || copy.num_routes > shape.topk ||
-      copy.result_index < 0 || copy.result_index >= shape.results_per_token()) {
-    team.fail(corrupt(exec::Awaited::kHeader, src, index, shape.max_tokens, copy.token));
-    return false;
-  }
-  *arrival = {src, index, copy, reinterpret_cast<const layout::Route*>(header + sizeof(layout::TokenHeader)),
-              heap + round.heap.payload(parity_of(epoch), src, copy.token)};
-  return true;
-}
-
-// Copies a token to its rows of its experts and keeps where they are. False if the launch must end.
-template <class Team>
-MOEWAY_FN bool place_rows(const Team& team, const DispatchArgs& args, const RecvScratch& scratch,
-                          const Arrival& arrival, layout::RowPlace* places, int32_t num_local) {
-  const layout::Shape& shape = args.round.shape();
-  for (int32_t j = 0; j < arrival.head.num_routes; ++j) {
-    const layout::Route route = team.once([&] { return arrival.routes[j]; });
-    const bool known =
-        route.local_expert >= 0 && route.local_expert < num_local && route.k >= 0 && route.k < shape.topk;
-    const int64_t row =
-        known ? int64_t{scratch.first_of[int64_t{arrival.src} * num_local + route.local_expert]} + route.position : 0;
-    if (!known || row >= scratch.num_rows[route.local_expert]) {
-      team.fail(corrupt(exec::Awaited::kHeader, arrival.src, arrival.index, num_local, route.local_expert));
-      return false;
-    }
-    const int64_t place = shape.rows == layout::Rows::kPadded ? row : scratch.first_row[route.local_expert] + row;
-    team.copy(args.out.row(route.local_expert, place), arrival.payload, shape.row_bytes);
-    if (shape.scales_bytes > 0) {
-      team.copy(args.out_scales.row(route.local_expert, place), arrival.payload + args.round.heap.scales_offset(),
-                shape.scales_bytes);
-    }
-    team.once([&] {
-      places[j] = {route.local_expert, route.k, place, route.weight, 0};
-      if (!args.row_source.given()) return;
-      auto* source = reinterpret_cast<int32_t*>(args.row_source.row(route.local_expert, place));
-      source[0] = arrival.src;
-      source[1] = arrival.head.token;
-      source[2] = route.k;
-    });
-  }
-  return true;
-}
-
-// token_major: the token's one row, and which of its routes are for this rank. Rows between the token before
-// (`previous`) and this one, and behind the last, hold no token.
-template <class Team>
-MOEWAY_FN void place_token(const Team& team, const DispatchArgs& args, const Arrival& arrival, int32_t previous,
-                           bool last, int32_t num_local) {
-  const layout::Shape& shape = args.round.shape();
-  const int64_t first = int64_t{arrival.src} * shape.max_tokens;
-  const int32_t token = arrival.head.token;
-  if (args.out.given()) team.copy(args.out.row(0, first + token), arrival.payload, shape.row_bytes);
-  if (args.out_scales.given()) {
-    team.copy(args.out_scales.row(0, first + token), arrival.payload + args.round.heap.scales_offset(),
-              shape.scales_bytes);
-  }
-  clear_rows(team, args, first, previous + 1, token + 1);
-  team.sync();
-  team.lanes(arrival.head.num_routes, [&](int64_t j) {
-    const layout::Route route = arrival.routes[j];
-    if (route.k < 0 || route.k >= shape.topk || route.local_expert < 0 || route.local_expert >= num_local) return;
-    *reinterpret_cast<int32_t*>(args.out_topk_idx.at(first + token, route.k)) = route.local_expert;
-    *reinterpret_cast<float*>(args.out_topk_weights.at(first + token, route.k)) = route.weight;
-  });
-  if (last) clear_rows(team, args, first, token + 1, shape.max_tokens);
-}
-
-// One received token, whole. False if the launch must end.
-template <class Team, class Peers>
-MOEWAY_FN bool recv_token(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
-                          const RecvScratch& scratch, int32_t num_local, int32_t src, int64_t index) {
-  const Round& round = args.round;
-  Arrival arrival;
-  if (!recv_header(team, args, peers, epoch, src, index, &arrival)) return false;
-  std::byte* memory = round.at<std::byte>(round.workspace.received(parity_of(epoch), src, index));
-  if (round.shape().rows == layout::Rows::kTokenMajor) {
-    Arrival before;
-    if (index > 0 && !recv_header(team, args, peers, epoch, src, index - 1, &before)) return false;
-    place_token(team, args, arrival, index > 0 ? before.head.token : -1, index + 1 == scratch.num_slots[src],
-                num_local);
-  } else {
-    auto* places = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
-    if (!place_rows(team, args, scratch, arrival, places, num_local)) return false;
-  }
-  team.once([&] {
-    *reinterpret_cast<layout::ReceivedToken*>(memory) = {arrival.head.token, arrival.head.result_index,
-                                                         arrival.head.num_routes, 0};
-  });
-  return true;
-}
-
-template <class Team, class Peers>
-MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const Peers& peers) {
-  const Round& round = args.round;
-  const layout::Shape& shape = round.shape();
-  const uint64_t epoch = round.epoch(team);
-  const int32_t num_local = shape.experts.count(round.rank);
-  const RecvScratch scratch(team.scratch(), shape.experts, num_local);
-  if (!recv_counts(team, args, peers, epoch, scratch, num_local)) return;
-  if (team.id() == 0) publish_counts(team, args, epoch, scratch, num_local);
-
-  int64_t num_before = 0;
-  for (int32_t step = 0; step < shape.num_ranks(); ++step) {
-    // Every rank starts with another source, so that they do not all wait for the same one.
-    const int32_t src = (round.rank + step) % shape.num_ranks();
-    const int64_t num_slots = scratch.num_slots[src];
-    if (num_slots == 0 && shape.rows == layout::Rows::kTokenMajor && src % team.count() == team.id()) {
-      clear_rows(team, args, int64_t{src} * shape.max_tokens, 0, shape.max_tokens);
-    }
-    for (int64_t i = first_share(num_before, team.id(), team.count()); i < num_slots; i += team.count()) {
-      if (!recv_token(team, args, peers, epoch, scratch, num_local, src, i)) return;
-    }
-    num_before += num_slots;
-  }
-}
-
-// Both halves in one launch.
-template <class Team, class Peers>
-MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
-  dispatch_send(team, args, peers);
-  dispatch_recv(team, args, peers);
-}
-
-// Scratch of a team for any of the dispatch kernels.
-MOEWAY_FN int64_t dispatch_scratch_bytes(const layout::Experts& experts) {
-  const int64_t send = SendScratch::bytes(experts), recv = RecvScratch::bytes(experts);
-  return send > recv ? send : recv;
-}
 
 }  // namespace moeway::kernels::direct

@@ -21,6 +21,11 @@ struct MatrixView {
 
   MOEWAY_FN std::byte* row(int64_t i) const { return data + i * row_stride; }
   MOEWAY_FN std::byte* at(int64_t i, int64_t j) const { return row(i) + j * column_stride; }
+  MOEWAY_FN exec::Part part(int64_t i) const { return {row(i), columns * element_bytes, column_stride, element_bytes}; }
+  // Whether every row consists of whole units at their natural addresses.
+  MOEWAY_FN bool whole_units() const {
+    return part(0).whole_units() && row_stride % static_cast<int64_t>(sizeof(exec::Unit)) == 0;
+  }
 };
 
 // Rows of experts, each of contiguous elements: a caller's [L, capacity, H] or [rows, H] (expert_stride 0). Strides in
@@ -34,18 +39,12 @@ struct RowsView {
   MOEWAY_FN std::byte* row(int32_t local_expert, int64_t row) const {
     return data + local_expert * expert_stride + row * row_stride;
   }
-};
-
-// Copies row i of a matrix to contiguous memory.
-template <class Team>
-MOEWAY_FN void copy_row(const Team& team, std::byte* dst, const MatrixView& from, int64_t i) {
-  if (from.column_stride == from.element_bytes) {
-    team.copy(dst, from.row(i), from.columns * from.element_bytes);
-    return;
+  // Whether every row of `bytes` bytes consists of whole units at their natural addresses.
+  MOEWAY_FN bool whole_units(int64_t bytes) const {
+    constexpr int64_t kUnit = sizeof(exec::Unit);
+    return exec::Part{data, bytes, 1, 1}.whole_units() && expert_stride % kUnit == 0 && row_stride % kUnit == 0;
   }
-  team.lanes(from.columns * from.element_bytes,
-             [&](int64_t byte) { dst[byte] = from.at(i, byte / from.element_bytes)[byte % from.element_bytes]; });
-}
+};
 
 struct Round {
   layout::HeapLayout heap;
@@ -61,30 +60,43 @@ struct Round {
   MOEWAY_FN T* at(int64_t offset) const {
     return reinterpret_cast<T*>(memory + offset);
   }
-  // The latest dispatch that was sent. Only this team writes its word while the launch runs.
+  // The latest dispatch that was sent. Only this team writes its word, as the last thing of a launch.
   template <class Team>
   MOEWAY_FN uint64_t last_epoch(const Team& team) const {
-    return team.once([&] { return *at<const uint64_t>(workspace.epoch(team.id())); });
+    return *at<const uint64_t>(workspace.epoch(team.id()));
   }
   template <class Team>
   MOEWAY_FN uint64_t epoch(const Team& team) const {
     return last_epoch(team) - lag;
   }
+  // After a barrier behind last_epoch(). Words of teams that this launch does not have are shared out.
   template <class Team>
   MOEWAY_FN void set_last_epoch(const Team& team, uint64_t epoch) const {
-    team.once([&] {
-      for (int word = team.id(); word < layout::kMaxTeams; word += team.count())
-        *at<uint64_t>(workspace.epoch(word)) = epoch;
-    });
+    const int32_t words = (layout::kMaxTeams - team.id() + team.count() - 1) / team.count();
+    team.lanes(words, [&](int32_t i) { *at<uint64_t>(workspace.epoch(team.id() + i * team.count())) = epoch; });
   }
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
 };
 
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
 
+// Own tokens of a team: consecutive ones, so that it counts the routes before them once and then knows every position by
+// itself. The last team's share, be it empty, ends with the last token.
+struct Share {
+  int64_t begin, end;
+
+  MOEWAY_FN Share(int id, int count, int64_t num_tokens) {
+    const int64_t each = static_cast<int64_t>((static_cast<uint32_t>(num_tokens) + static_cast<uint32_t>(count) - 1) /
+                                              static_cast<uint32_t>(count));
+    begin = id * each < num_tokens ? id * each : num_tokens;
+    end = begin + each < num_tokens ? begin + each : num_tokens;
+  }
+};
+
 // The share of a team: received tokens of all sources, counted through, are dealt to the teams in turn. Where team `id`
 // starts among those of a source when `num_before` came before them.
 MOEWAY_FN int64_t first_share(int64_t num_before, int id, int count) {
+  if (num_before == 0) return id;  // Most often; a division is long.
   const int64_t turn = num_before % count;
   return turn <= id ? id - turn : id - turn + count;
 }

@@ -1,0 +1,159 @@
+// The counts of all sources (docs/protocols/direct.md): they give every row its place.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/direct/dispatch_args.h"
+#include "kernels/direct/dispatch_scratch.h"
+
+namespace moeway::kernels::direct {
+
+MOEWAY_FN exec::Failure corrupt(exec::Awaited what, int32_t src, int64_t index, int64_t limit, int64_t seen) {
+  return {exec::FailureKind::kCorrupt, {what, src, index}, static_cast<uint64_t>(limit), static_cast<uint64_t>(seen)};
+}
+
+template <class Team, class Peers>
+class Counts {
+ public:
+  MOEWAY_FN Counts(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+                   const DispatchScratch& scratch)
+      : team_(team),
+        args_(args),
+        round_(args.round),
+        shape_(args.round.shape()),
+        heap_(peers.heap(args.round.rank)),
+        epoch_(epoch),
+        scratch_(scratch),
+        num_local_(shape_.experts.count(args.round.rank)) {}
+
+  // Waits for the counts of all sources and works out where rows belong. False if the launch must end. What it leaves in
+  // scratch may be read after the team's next barrier.
+  MOEWAY_FN bool recv() const {
+    // Lanes may differ in what they find, so all of them wait for everything.
+    const bool slots = recv_slots(), rows = recv_rows();
+    if (shape_.rows != layout::Rows::kPacked) return slots && rows;
+    if (!team_.all(slots && rows)) return false;
+    place_experts();
+    return true;
+  }
+
+  // Tells the caller and the later phases what has come. After a barrier behind recv().
+  MOEWAY_FN void publish() const {
+    uint32_t num_rows = 0;
+    team_.lanes(num_local_, [&](int32_t e) {
+      args_.num_rows[e * args_.num_rows_stride] = static_cast<int32_t>(scratch_.num_rows[e]);
+      num_rows += scratch_.num_rows[e];
+      if (args_.first_row == nullptr) return;
+      const bool packed = shape_.rows == layout::Rows::kPacked;
+      args_.first_row[e * args_.first_row_stride] = packed ? scratch_.first_row[e] : e * args_.expert_capacity;
+    });
+    auto* num_received = round_.template at<uint32_t>(round_.workspace.num_received(parity_of(epoch_), 0));
+    team_.lanes(shape_.num_ranks(), [&](int32_t src) { num_received[src] = scratch_.num_slots[src]; });
+    team_.add(&round_.counters()->rows_received, num_rows);
+  }
+
+  // Waits until all sources have finished with their regions of the epoch before: those of the next epoch may then be
+  // written. False if the launch must end.
+  MOEWAY_FN bool recv_credit() const {
+    const auto credit = [&](int32_t src) { return &counts(src)->credit; };
+    return team_.poll_each(
+        shape_.num_ranks(),
+        // Acquire; pairs with release_credit(): makes visible that the source has read and written all of it.
+        [&](int32_t src) { return exec::load_acquire<exec::Scope::kSystem>(credit(src)) == epoch_; },
+        [&](int32_t src) { return missing(src, exec::load_acquire<exec::Scope::kSystem>(credit(src))); });
+  }
+
+ private:
+  MOEWAY_FN const layout::CountsHead* counts(int32_t src) const {
+    return reinterpret_cast<const layout::CountsHead*>(heap_ + round_.heap.counts(parity_of(epoch_), src));
+  }
+  MOEWAY_FN uint64_t rows_word(int32_t src, int32_t expert) const {
+    // Relaxed: a count tells its epoch itself.
+    return exec::load_relaxed<exec::Scope::kSystem>(reinterpret_cast<const uint64_t*>(counts(src) + 1) + expert);
+  }
+  MOEWAY_FN exec::Missing missing(int32_t src, uint64_t seen) const {
+    return {{exec::Awaited::kCounts, src, 0}, epoch_, seen};
+  }
+
+  MOEWAY_FN bool recv_slots() const {
+    const auto word = [&](int32_t src) {
+      return exec::load_relaxed<exec::Scope::kSystem>(&counts(src)->num_slots);  // Relaxed: as in rows_word().
+    };
+    bool good = true;
+    const bool come = team_.poll_each(
+        shape_.num_ranks(),
+        [&](int32_t src) {
+          const uint64_t seen = word(src);
+          if (!exec::has_tag(seen, epoch_)) return false;
+          const auto num_slots = static_cast<uint32_t>(seen);
+          scratch_.num_slots[src] = num_slots;
+          if (num_slots > static_cast<uint32_t>(shape_.max_tokens)) {
+            team_.fail(corrupt(exec::Awaited::kCounts, src, 0, shape_.max_tokens, num_slots));
+            good = false;
+          }
+          return true;
+        },
+        [&](int32_t src) { return missing(src, exec::epoch_of(word(src), epoch_)); });
+    return come && good;
+  }
+
+  // A lane takes an expert: its rows from each source, one after the other. What a peer says is checked before it becomes
+  // an address, and is not read from its memory again after that.
+  MOEWAY_FN bool recv_rows() const {
+    bool good = true;
+    const bool come = team_.poll_each(
+        num_local_, [&](int32_t e) { return add_rows(e, &good); },
+        [&](int32_t e) {
+          int32_t src = 0;
+          while (src + 1 < shape_.num_ranks() && exec::has_tag(rows_word(src, e), epoch_)) ++src;
+          return missing(src, exec::epoch_of(rows_word(src, e), epoch_));
+        });
+    return come && good;
+  }
+  MOEWAY_FN bool add_rows(int32_t e, bool* good) const {
+    constexpr int32_t kAtOnce = 4;  // Loads in flight together.
+    const auto most =
+        static_cast<uint32_t>(shape_.max_tokens) * (args_.distinct_experts ? 1u : static_cast<uint32_t>(shape_.topk));
+    uint32_t sum = 0;
+    bool come = true;
+    for (int32_t base = 0; base < shape_.num_ranks(); base += kAtOnce) {
+      uint64_t words[kAtOnce];
+      for (int32_t i = 0; i < kAtOnce; ++i) words[i] = base + i < shape_.num_ranks() ? rows_word(base + i, e) : 0;
+      for (int32_t i = 0; i < kAtOnce && base + i < shape_.num_ranks(); ++i) {
+        come = come && exec::has_tag(words[i], epoch_);
+        const auto count = static_cast<uint32_t>(words[i]);
+        if (come && count > most) {
+          team_.fail(corrupt(exec::Awaited::kCounts, base + i, 0, int64_t{most} + 1, count));
+          *good = false;
+        }
+        scratch_.first_of[int64_t{base + i} * num_local_ + e] = sum;
+        sum += count;
+      }
+    }
+    scratch_.num_rows[e] = sum;
+    return come;
+  }
+
+  // packed: experts one after another. Every lane adds up for itself: experts of one rank are few.
+  MOEWAY_FN void place_experts() const {
+    team_.lanes(num_local_,
+                [&](int32_t e) { scratch_.padded_rows[e] = layout::round_up(scratch_.num_rows[e], args_.alignment); });
+    team_.sync();
+    team_.lanes(num_local_, [&](int32_t e) {
+      int64_t first = 0;
+      for (int32_t before = 0; before < e; ++before) first += scratch_.padded_rows[before];
+      scratch_.first_row[e] = first;
+    });
+  }
+
+  const Team& team_;
+  const DispatchArgs& args_;
+  const Round& round_;
+  const layout::Shape& shape_;
+  std::byte* const heap_;
+  const uint64_t epoch_;
+  const DispatchScratch& scratch_;
+  const int32_t num_local_;
+};
+
+}  // namespace moeway::kernels::direct

@@ -1,0 +1,95 @@
+// The launches of dispatch (docs/protocols/direct.md): the receiving half, and both halves in one.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/direct/dispatch_recv.h"
+#include "kernels/direct/dispatch_send.h"
+
+namespace moeway::kernels::direct {
+
+// Receives this team's share of the tokens of all sources but `except`.
+template <class Team, class Peers>
+MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Team, Peers>& receiver, const DispatchArgs& args,
+                          const DispatchScratch& scratch, int32_t except) {
+  const layout::Shape& shape = args.round.shape();
+  int64_t num_before = 0;
+  for (int32_t step = 0; step < shape.num_ranks(); ++step) {
+    // Every rank starts with another source, so that they do not all wait for the same one.
+    const int32_t turn = args.round.rank + step, src = turn < shape.num_ranks() ? turn : turn - shape.num_ranks();
+    if (src == except) continue;
+    const int64_t num_slots = scratch.num_slots[src];
+    if (num_slots == 0 && shape.rows == layout::Rows::kTokenMajor && src % team.count() == team.id()) {
+      receiver.clear_source(src);
+    }
+    for (int64_t i = first_share(num_before, team.id(), team.count()); i < num_slots; i += team.count()) {
+      if (!receiver.recv(src, i)) return false;
+    }
+    num_before += num_slots;
+  }
+  return true;
+}
+
+template <class Team, class Peers>
+MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const Peers& peers) {
+  const uint64_t epoch = args.round.epoch(team);
+  const DispatchScratch scratch(team.scratch(), args.round.shape());
+  if (!team.all(Counts(team, args, peers, epoch, scratch).recv())) return;
+  if (team.id() == 0) Counts(team, args, peers, epoch, scratch).publish();
+  team.each_half([&](const auto& half) {
+    const TokenReceiver receiver(half, args, peers, epoch, scratch);
+    if (!recv_share(half, receiver, args, scratch, -1)) return false;
+    return half.id() != half.count() - 1 || Counts(half, args, peers, epoch, scratch).recv_credit();
+  });
+}
+
+// Both halves in one launch. While one half of a team sends its tokens, and copies those for experts of its own rank to
+// their rows at once, the other announces them and receives.
+template <class Team, class Peers>
+MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
+  const Round& round = args.round;
+  const uint64_t epoch = round.last_epoch(team) + 1;
+  const DispatchScratch scratch(team.scratch(), round.shape());
+  const Share share(team.id(), team.count(), args.num_tokens);
+  const bool last = team.id() == team.count() - 1;
+  // token_major leaves every token in the heap first: the caller may want to read it there.
+  const bool own_direct = round.shape().rows != layout::Rows::kTokenMajor;
+
+  typename Team::Held held;
+  bool here = false;
+  const bool counted = team.both(
+      [&](const auto& half) {
+        if (share.begin < share.end) {
+          here = TokenSender(half, args, peers, epoch, own_direct).send(share.begin, &held);
+        }
+        return true;
+      },
+      [&](const auto& half) {
+        Announcer(half, args, peers, epoch, scratch, own_direct).run(share, last);
+        return Counts(half, args, peers, epoch, scratch).recv();
+      });
+  if (!counted) return;
+  const bool received = team.both(
+      [&](const auto& half) {
+        const TokenSender sender(half, args, peers, epoch, own_direct);
+        const TokenReceiver receiver(half, args, peers, epoch, scratch);
+        for (int64_t token = share.begin; token < share.end; ++token) {
+          if (token > share.begin) here = sender.send(token, &held);
+          if (!own_direct || !here) continue;
+          const auto hold = [&](int chunk) { sender.hold_again(token, chunk, &held); };
+          if (!receiver.place_own(token, held, hold)) return false;
+        }
+        return true;
+      },
+      [&](const auto& half) {
+        if (half.id() == 0) Counts(half, args, peers, epoch, scratch).publish();
+        const TokenReceiver receiver(half, args, peers, epoch, scratch);
+        if (!recv_share(half, receiver, args, scratch, own_direct ? round.rank : -1)) return false;
+        return !last || Counts(half, args, peers, epoch, scratch).recv_credit();
+      });
+  if (!received) return;
+  if (team.id() == 0) team.leader([&] { keep_num_tokens(round, epoch, args.num_tokens); });
+  round.set_last_epoch(team, epoch);
+}
+
+}  // namespace moeway::kernels::direct

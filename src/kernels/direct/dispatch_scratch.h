@@ -1,0 +1,70 @@
+// What a team of a dispatch kernel keeps in its scratch.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "exec/team.h"
+#include "kernels/direct/round.h"
+
+namespace moeway::kernels::direct {
+
+// Routes that announce() works on at once, unless a single token has more.
+inline constexpr int32_t kBatchRoutes = 256;
+
+class DispatchScratch {
+ public:
+  // While tokens are announced.
+  uint32_t* rows;     // [E]: routes to each expert before the batch.
+  uint32_t* slots;    // [W]: tokens to each rank before the batch.
+  int32_t* named;     // [batch]: the experts that the routes of the batch name.
+  int32_t* experts;   // [batch]: those that count, else -1.
+  int32_t* first_to;  // [batch]: the route's rank if none before it of the same token goes there, else -1.
+
+  // From the counts of all sources on.
+  uint32_t* num_rows;    // [L]: of each expert.
+  uint32_t* first_of;    // [W, L]: the first row of a source among the expert's.
+  uint32_t* num_slots;   // [W]: tokens from each source.
+  int64_t* padded_rows;  // [L]: num_rows, rounded up; packed alone.
+  int64_t* first_row;    // [L]: of each expert; packed alone.
+
+  std::byte* held;  // Team::held_bytes().
+
+  MOEWAY_FN DispatchScratch(std::byte* memory, const layout::Shape& shape) { bytes(memory, shape); }
+
+  template <class Team>
+  static MOEWAY_FN int64_t bytes(const layout::Shape& shape) {
+    DispatchScratch scratch;
+    return scratch.bytes(nullptr, shape) + Team::held_bytes(shape.token());
+  }
+
+ private:
+  MOEWAY_FN DispatchScratch() {}
+
+  // Lays everything out; returns where `held` starts.
+  MOEWAY_FN int64_t bytes(std::byte* memory, const layout::Shape& shape) {
+    const int64_t batch = shape.topk > kBatchRoutes ? shape.topk : kBatchRoutes;
+    const int64_t local = shape.experts.max_local();
+    int64_t offset = 0;
+    const auto take = [&](auto** array, int64_t n) {
+      *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory + offset);
+      offset += n * static_cast<int64_t>(sizeof(**array));
+    };
+    const int64_t packed = shape.rows == layout::Rows::kPacked ? local : 0;
+    take(&first_row, packed);
+    take(&padded_rows, packed);
+    take(&rows, shape.experts.num_experts);
+    take(&slots, shape.num_ranks());
+    take(&named, batch);
+    take(&experts, batch);
+    take(&first_to, batch);
+    take(&num_rows, local);
+    take(&first_of, local * shape.num_ranks());
+    take(&num_slots, shape.num_ranks());
+    offset = layout::round_up(offset, sizeof(exec::Unit));
+    held = memory + offset;
+    return offset;
+  }
+};
+
+}  // namespace moeway::kernels::direct

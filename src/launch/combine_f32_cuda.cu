@@ -1,0 +1,11 @@
+// Combine of f32 rows.
+#include "launch/combine_cuda.cuh"
+
+namespace moeway::launch {
+
+int combine_f32(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
+                const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+  return combine_rows<float>(grid, control, half, sums, args, peers);
+}
+
+}  // namespace moeway::launch
