@@ -68,6 +68,13 @@ kernels::direct::DispatchArgs AllToAll::dispatch_args(uint64_t dispatch) const {
   return args;
 }
 
+kernels::direct::CombineArgs AllToAll::combine_args(const RoundState& round) const {
+  kernels::direct::CombineArgs args{};
+  args.round = round_args(round.dispatch);
+  args.hidden = static_cast<int32_t>(plan_.config.hidden);
+  return args;
+}
+
 Status AllToAll::fail(Status failure) {
   failure_ = std::move(failure);
   executor_->tell_peers(exec::PeerWord::kFailed);
@@ -159,8 +166,8 @@ Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows)
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
   if (Status s = check_rows(rows); !s.ok()) return s;
-  kernels::direct::CombineArgs args{
-      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), rows_view(rows), {}, {}};
+  kernels::direct::CombineArgs args = combine_args(round);
+  args.rows = rows_view(rows);
   if (Status s = launch_combine(launch::Half::kSend, args); !s.ok()) return s;
   round.stage = Stage::kResultsSent;
   return {};
@@ -171,8 +178,8 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
-  kernels::direct::CombineArgs args{
-      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), {}, {}, matrix_view(y)};
+  kernels::direct::CombineArgs args = combine_args(round);
+  args.y = matrix_view(y);
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kRecv, args); !s.ok()) return s;
   round.stage = Stage::kDone;
@@ -186,8 +193,9 @@ Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, cons
   RoundState& round = *found.value();
   if (Status s = check_rows(rows); !s.ok()) return s;
   if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
-  kernels::direct::CombineArgs args{
-      round_args(round.dispatch), static_cast<int32_t>(plan_.config.hidden), rows_view(rows), {}, matrix_view(y)};
+  kernels::direct::CombineArgs args = combine_args(round);
+  args.rows = rows_view(rows);
+  args.y = matrix_view(y);
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kBoth, args); !s.ok()) return s;
   round.stage = Stage::kDone;

@@ -69,6 +69,7 @@ class AllToAll {
   void fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args);
   kernels::direct::Round round_args(uint64_t dispatch) const;
   kernels::direct::DispatchArgs dispatch_args(uint64_t dispatch) const;
+  kernels::direct::CombineArgs combine_args(const RoundState& round) const;
   Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args);
   Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args);
   // Ends the object's use.

@@ -1,5 +1,6 @@
 // The only place that asks which compiler this is. MOEWAY_FN marks a function that kernels may call: host code, and
-// device code as well under nvcc. MOEWAY_UNROLL before a loop keeps arrays that it indexes in registers.
+// device code as well under nvcc. MOEWAY_UNROLL before a loop keeps arrays that it indexes in registers;
+// MOEWAY_ROLL keeps its code short: a kernel runs most of its code once, and waits for all of it to be fetched.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -17,6 +18,8 @@
 
 #if defined(__CUDA_ARCH__)
 #define MOEWAY_UNROLL _Pragma("unroll")
+#define MOEWAY_ROLL _Pragma("unroll 1")
 #else
 #define MOEWAY_UNROLL
+#define MOEWAY_ROLL
 #endif

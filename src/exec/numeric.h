@@ -1,5 +1,5 @@
-// Element types of rows and sums, and the one way in which each is rounded. Host and device run the same integer code,
-// so the bits are the same everywhere.
+// Element types of rows and sums, and the one way in which each is rounded: to nearest, ties to even. The bits are the same
+// everywhere, but for those of a NaN, which stays one. The host rounds with integers, a GPU has instructions.
 #pragma once
 
 #include <math.h>
@@ -37,6 +37,11 @@ MOEWAY_FN float to_float(float value) { return value; }
 MOEWAY_FN float to_float(Bf16 value) { return float_from_bits(static_cast<uint32_t>(value.bits) << 16); }
 
 MOEWAY_FN float to_float(F16 value) {
+#if defined(__CUDA_ARCH__)
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#else
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t magnitude = value.bits & 0x7fffu;
   // Normal numbers only need another exponent bias; infinities and NaNs the largest exponent. A subnormal is its
@@ -45,6 +50,7 @@ MOEWAY_FN float to_float(F16 value) {
   const uint32_t normal = (magnitude << 13) + exponent_shift;
   const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
   return float_from_bits(sign | (magnitude < 0x0400u ? float_bits(subnormal) : normal));
+#endif
 }
 
 template <class T>
@@ -55,18 +61,28 @@ MOEWAY_FN float from_float<float>(float value) {
   return value;
 }
 
-// Round to nearest, ties to even. A NaN stays a NaN (quiet, same sign and leading payload bits).
 template <>
 MOEWAY_FN Bf16 from_float<Bf16>(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return Bf16{bits};
+#else
   const uint32_t bits = float_bits(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const uint32_t nan = (bits >> 16) | 0x0040u;
   return Bf16{static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
+#endif
 }
 
-// Round to nearest, ties to even; too large becomes infinity; a NaN becomes the quiet NaN 0x7e00 with its sign.
+// Too large becomes infinity.
 template <>
 MOEWAY_FN F16 from_float<F16>(float value) {
+#if defined(__CUDA_ARCH__)
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return F16{bits};
+#else
   const uint32_t bits = float_bits(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -81,6 +97,7 @@ MOEWAY_FN F16 from_float<F16>(float value) {
     half = float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
   }
   return F16{static_cast<uint16_t>(sign | half)};
+#endif
 }
 
 }  // namespace moeway::exec

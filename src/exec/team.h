@@ -16,6 +16,7 @@
 // - team.each_half(f): f(half) on both halves, with ids among all halves of the launch; then as both().
 // - team.warp(): the warp of this team that the calling lane belongs to, as a team, with an id among all such warps.
 //   Operations of different warps do not wait for each other.
+// - team.warps_in_turn(f): f(warp, i, n) on each of the team's n warps.
 //
 // Lanes
 // - team.lanes(n, f): f(i) for 0 <= i < n, spread over the lanes. Index i always runs on the same lane of the team.
@@ -26,7 +27,11 @@
 // - team.all(ok): whether ok holds on every lane, and a barrier.
 // - team.spread(n, f): n <= kSpread values f(i), computed once per warp, without a barrier; f only reads. Value i is
 //   .get(i) on every lane, and .mine(i) inside the callback for index i of spread() and of lanes() with n <= kSpread.
+// - team.match(n, spread, size, begin): for each of n <= kSpread ints the mask of the indices that have the same, among the
+//   `size` of its group, begin(i) .. begin(i) + size - 1; 0 for negative ones. team.match(n, spread): all are one group.
+// - team.ballot(n, f): the mask of the indices i < n for which f(i) is true, on all lanes.
 // - team.add(counter, mine): adds every lane's number to a counter that teams share.
+// - team.begin(): what earlier launches have written may be read only after it.
 // - team.scratch(): memory of this team alone, of the size that the launch asked for, 16-byte aligned; holds anything.
 // - team.count_into(p, n): *p += n for a counter in scratch, from any lane.
 //
@@ -47,6 +52,9 @@
 //   consecutive elements. team.pieces(slice, n, f): f(p, first, num) for this lane's pieces of the slice of an n-element
 //   row; num <= kElements. Piece has load, take, put, add_to, round and store.
 // - team.slices(n): slices of such a row. Team::kWholeRows: a team deals in rows, not in slices of them.
+// - Team::Queue<T>(team): rows of T, of whole units, on their way to this lane. ask(row, slice, n) starts to fetch a slice;
+//   next(pieces) gives the slices in the order in which they were asked for. kAhead calls of ask(), or of skip() where
+//   there is no row left, come before the first next(), and one more after each. At the end nothing may be on its way.
 //
 // Forms: exec::HostTeam (host/team.h: thread per warp, fiber per warp, or 32 lanes as fibers) and exec::CudaTeam
 // (cuda/team.h).
@@ -63,6 +71,23 @@ namespace moeway::exec {
 
 // Most values of a spread().
 inline constexpr int kSpread = 32;
+
+// Of a mask of indices.
+MOEWAY_FN int popcount(uint32_t mask) {
+#if defined(__CUDA_ARCH__)
+  return __popc(mask);
+#else
+  return __builtin_popcount(mask);
+#endif
+}
+MOEWAY_FN int lowest(uint32_t mask) {  // Of a mask that is not 0.
+#if defined(__CUDA_ARCH__)
+  return __ffs(static_cast<int>(mask)) - 1;
+#else
+  return __builtin_ctz(mask);
+#endif
+}
+MOEWAY_FN uint32_t below(int i) { return (uint32_t{1} << i) - 1; }
 
 // What a poll still waits for: `seen` is an epoch, below `expected` if all is well.
 struct Missing {

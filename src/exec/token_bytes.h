@@ -28,20 +28,6 @@ struct Part {
   }
 };
 
-// Unit `i` of a part, byte by byte: the slow way that always works.
-MOEWAY_RARE Unit gather_bytes(Part from, int i) {
-  Unit unit{};
-  auto* to = reinterpret_cast<std::byte*>(&unit);
-  for (int64_t byte = int64_t{16} * i; byte < from.bytes && byte < int64_t{16} * i + 16; ++byte)
-    to[byte % 16] = *from.at(byte);
-  return unit;
-}
-MOEWAY_RARE void scatter_bytes(Part to, int i, Unit unit) {
-  const auto* from = reinterpret_cast<const std::byte*>(&unit);
-  for (int64_t byte = int64_t{16} * i; byte < to.bytes && byte < int64_t{16} * i + 16; ++byte)
-    *to.at(byte) = from[byte % 16];
-}
-
 // How much of each there is: in a slot the scales start at the next unit after the row.
 struct TokenFormat {
   int64_t row_bytes;
@@ -63,14 +49,30 @@ struct TokenBytes {
     const int in_row = row.num_units();
     return i < in_row ? reinterpret_cast<Unit*>(row.data) + i : reinterpret_cast<Unit*>(scales.data) + (i - in_row);
   }
-  MOEWAY_FN Unit gather(int i) const {
+
+  // The part that unit *i belongs to; *i becomes its number there.
+  MOEWAY_FN const Part& part_of(int* i) const {
     const int in_row = row.num_units();
-    return i < in_row ? gather_bytes(row, i) : gather_bytes(scales, i - in_row);
-  }
-  MOEWAY_FN void scatter(int i, const Unit& unit) const {
-    const int in_row = row.num_units();
-    i < in_row ? scatter_bytes(row, i, unit) : scatter_bytes(scales, i - in_row, unit);
+    if (*i < in_row) return row;
+    *i -= in_row;
+    return scales;
   }
 };
+
+// Unit `i` byte by byte: the slow way that always works.
+MOEWAY_RARE Unit gather_unit(const TokenBytes* from, int i) {
+  const Part& part = from->part_of(&i);
+  Unit unit{};
+  auto* to = reinterpret_cast<std::byte*>(&unit);
+  for (int64_t byte = int64_t{16} * i; byte < part.bytes && byte < int64_t{16} * i + 16; ++byte)
+    to[byte % 16] = *part.at(byte);
+  return unit;
+}
+MOEWAY_RARE void scatter_unit(const TokenBytes* to, int i, Unit unit) {
+  const Part& part = to->part_of(&i);
+  const auto* from = reinterpret_cast<const std::byte*>(&unit);
+  for (int64_t byte = int64_t{16} * i; byte < part.bytes && byte < int64_t{16} * i + 16; ++byte)
+    *part.at(byte) = from[byte % 16];
+}
 
 }  // namespace moeway::exec

@@ -10,13 +10,14 @@ namespace moeway::launch {
 // A block is two halves of 7 warps: a row of 7168 elements has 7 slices. Measured: docs/performance-log.md.
 constexpr int kCombineThreads = 448;
 using CombineTeam = exec::CudaTeam<kCombineThreads, 1>;
+template <class Row>
+using CombineQueue = exec::CudaTeam<32, 1>::Queue<Row>;
 
 template <Half kHalf, class Config>
 __global__ void __launch_bounds__(kCombineThreads, 1)
     combine_kernel(const __grid_constant__ kernels::direct::CombineArgs args,
                    const __grid_constant__ peers::LoadStorePeers peers,
                    const __grid_constant__ exec::DeviceControl control) {
-  begin();
   const CombineTeam team(shared_memory, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::combine_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::combine_recv<Config>(team, args, peers);
@@ -26,12 +27,14 @@ __global__ void __launch_bounds__(kCombineThreads, 1)
 // Each half has a kernel of its own: a launch holds no more registers than its half needs.
 template <class Row>
 int combine_rows(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                 const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+                 kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
+  args.complete(sizeof(Row), exec::CudaTeam<32, 1>::kSliceElements);
   return with_type(sums, [&](auto sum) {
     return with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
       using Config = kernels::direct::CombineConfig<Row, decltype(sum), decltype(reduced)::value>;
       return with_half(half, [&](auto which) {
-        return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads, 0, args, peers, control);
+        return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads,
+                      kCombineThreads / 32 * CombineQueue<Row>::kWarpBytes, args, peers, control);
       });
     });
   });

@@ -4,7 +4,7 @@
 namespace moeway::launch {
 
 int combine_f16(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+                kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
   return combine_rows<exec::F16>(grid, control, half, sums, args, peers);
 }
 

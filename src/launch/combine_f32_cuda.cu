@@ -4,7 +4,7 @@
 namespace moeway::launch {
 
 int combine_f32(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+                kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
   return combine_rows<float>(grid, control, half, sums, args, peers);
 }
 

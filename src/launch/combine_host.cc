@@ -24,8 +24,9 @@ void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half
 }  // namespace
 
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
-             const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+             kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
   with_type(rows, [&](auto row) {
+    args.complete(sizeof(row), exec::HostTeam::kElements);
     with_type(sums, [&](auto sum) {
       with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
         using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value>;

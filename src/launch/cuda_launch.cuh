@@ -10,14 +10,6 @@ namespace moeway::launch {
 
 extern __shared__ __align__(16) std::byte shared_memory[];
 
-// With `overlap` a kernel starts while the one before it in the stream ends. Nothing of that one is visible before this.
-__device__ inline void begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // More than half of a multiprocessor's shared memory: blocks that start before the launch before them has ended would
 // else pile up where there is room first.
 inline constexpr size_t kWholeMultiprocessor = size_t{116} * 1024;

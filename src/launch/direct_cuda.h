@@ -22,18 +22,18 @@ struct CudaGrid {
 int64_t dispatch_shared_bytes(const layout::Shape& shape);
 
 // Enqueue a launch; a cudaError_t, 0 if it went well. All pointers in the arguments are the device's.
-int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half,
-             const kernels::direct::DispatchArgs& args, const peers::LoadStorePeers& peers);
+int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half, kernels::direct::DispatchArgs args,
+             const peers::LoadStorePeers& peers);
 // Of rows of one type each.
 int combine_bf16(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                 const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+                 kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers);
 int combine_f16(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+                kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers);
 int combine_f32(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
-                const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+                kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers);
 
 inline int combine(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element rows, Element sums,
-                   const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers) {
+                   kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
   if (rows == Element::kBf16) return combine_bf16(grid, control, half, sums, args, peers);
   if (rows == Element::kF16) return combine_f16(grid, control, half, sums, args, peers);
   return combine_f32(grid, control, half, sums, args, peers);

@@ -9,10 +9,10 @@
 
 namespace moeway::launch {
 
-void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, const kernels::direct::DispatchArgs& args,
+void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, kernels::direct::DispatchArgs args,
               const peers::LoadStorePeers& peers);
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
-             const kernels::direct::CombineArgs& args, const peers::LoadStorePeers& peers);
+             kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers);
 
 // Whether this processor has the instructions that the kernels were built with; else what is missing.
 const char* missing_instructions();

@@ -4,20 +4,24 @@
 
 namespace moeway::launch {
 
-void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, const kernels::direct::DispatchArgs& args,
+void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, kernels::direct::DispatchArgs args,
               const peers::LoadStorePeers& peers) {
-  grid.launch(
-      [&](const exec::HostTeam& team) {
-        switch (half) {
-          case Half::kSend:
-            return kernels::direct::dispatch_send(team, args, peers);
-          case Half::kRecv:
-            return kernels::direct::dispatch_recv(team, args, peers);
-          case Half::kBoth:
-            return kernels::direct::dispatch(team, args, peers);
-        }
-      },
-      control);
+  args.complete();
+  with_bool(args.round.shape().rows == layout::Rows::kTokenMajor, [&](auto token_major) {
+    using Config = kernels::direct::DispatchConfig<decltype(token_major)::value>;
+    grid.launch(
+        [&](const exec::HostTeam& team) {
+          switch (half) {
+            case Half::kSend:
+              return kernels::direct::dispatch_send(team, args, peers);
+            case Half::kRecv:
+              return kernels::direct::dispatch_recv<Config>(team, args, peers);
+            case Half::kBoth:
+              return kernels::direct::dispatch<Config>(team, args, peers);
+          }
+        },
+        control);
+  });
 }
 
 const char* missing_instructions() { return exec::missing_instructions(); }

@@ -26,34 +26,43 @@ struct Experts {
   }
 };
 
-// owner() without a division, for kernels that ask it for every route.
+// Division by a number that stays the same, in 32 bits.
+struct Divisor {
+  uint32_t divisor;
+  uint32_t reciprocal;  // 2^32 / divisor, rounded down; of 1 the largest number.
+
+  Divisor() = default;
+  explicit Divisor(uint32_t d)
+      : divisor(d), reciprocal(d == 1 ? ~uint32_t{0} : static_cast<uint32_t>((uint64_t{1} << 32) / d)) {}
+  // Exact for n < 2^31: the product is at most one too small.
+  MOEWAY_FN uint32_t divide(uint32_t n) const {
+    const auto quotient = static_cast<uint32_t>(uint64_t{n} * reciprocal >> 32);
+    return n - quotient * divisor >= divisor ? quotient + 1 : quotient;
+  }
+};
+
+// owner() and first() without a division, for kernels that ask for every route. Made on the host.
 class Owners {
  public:
-  MOEWAY_FN explicit Owners(const Experts& experts)
+  Owners() = default;
+  explicit Owners(const Experts& experts)
       : num_large_(static_cast<uint32_t>(experts.num_large())),
         in_large_(num_large_ * (static_cast<uint32_t>(experts.small_count()) + 1)),
         large_(static_cast<uint32_t>(experts.small_count()) + 1),
         small_(experts.small_count() > 0 ? static_cast<uint32_t>(experts.small_count()) : 1) {}
 
   // Requires 0 <= expert < num_experts.
-  MOEWAY_FN int32_t operator()(int32_t expert) const {
+  MOEWAY_FN int32_t of(int32_t expert) const {
     const auto e = static_cast<uint32_t>(expert);
     return static_cast<int32_t>(e < in_large_ ? large_.divide(e) : num_large_ + small_.divide(e - in_large_));
   }
+  // The first expert of a rank.
+  MOEWAY_FN int32_t first(int32_t rank) const {
+    const auto r = static_cast<uint32_t>(rank);
+    return static_cast<int32_t>(r * (large_.divisor - 1) + (r < num_large_ ? r : num_large_));
+  }
 
  private:
-  struct Divisor {
-    uint32_t divisor;
-    uint64_t reciprocal;  // The least integer not below 2^32 / divisor.
-
-    MOEWAY_FN explicit Divisor(uint32_t d) : divisor(d), reciprocal(((uint64_t{1} << 32) + d - 1) / d) {}
-    // Exact for n < 2^32: the product is at most one too large.
-    MOEWAY_FN uint32_t divide(uint32_t n) const {
-      const auto quotient = static_cast<uint32_t>(n * reciprocal >> 32);
-      return quotient * uint64_t{divisor} > n ? quotient - 1 : quotient;
-    }
-  };
-
   uint32_t num_large_, in_large_;
   Divisor large_, small_;
 };

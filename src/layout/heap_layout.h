@@ -58,10 +58,10 @@ struct RouteBits {
   int32_t expert;
   int32_t k;
 
-  MOEWAY_FN explicit RouteBits(const Shape& shape)
-      : expert(bits_for(shape.experts.max_local())), k(bits_for(shape.topk)) {}
+  RouteBits() = default;
+  explicit RouteBits(const Shape& shape) : expert(bits_for(shape.experts.max_local())), k(bits_for(shape.topk)) {}
   // Bits that a route needs; at most 48 are there.
-  static MOEWAY_FN int64_t needed(const Shape& shape) {
+  static int64_t needed(const Shape& shape) {
     return int64_t{bits_for(shape.experts.max_local())} + bits_for(shape.topk) +
            bits_for(int64_t{shape.max_tokens} * shape.topk);
   }
@@ -81,7 +81,7 @@ struct RouteBits {
 
  private:
   // For numbers below n.
-  static MOEWAY_FN int32_t bits_for(int64_t n) {
+  static int32_t bits_for(int64_t n) {
     int32_t bits = 1;
     while (int64_t{1} << bits < n) ++bits;
     return bits;
@@ -96,10 +96,16 @@ struct Range {
 // Starts and strides are worked out once, on the host: kernels ask for places all the time.
 struct HeapLayout {
   Shape shape;
+  Owners owners;
+  RouteBits route_bits;
+  Divisor topk;
 
   HeapLayout() = default;
   explicit HeapLayout(const Shape& of)
       : shape(of),
+        owners(of.experts),
+        route_bits(of),
+        topk(static_cast<uint32_t>(of.topk)),
         counts_bytes(round_up(static_cast<int64_t>(sizeof(CountsHead)) + int64_t{8} * of.experts.max_local(), kLine)),
         header_bytes(static_cast<int64_t>(sizeof(exec::Unit)) * (int64_t{1} + of.topk)),
         headers_bytes(round_up(header_bytes * of.max_tokens, kLine)),

@@ -186,11 +186,11 @@ class Rank {
     const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
     Vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
-    direct::CombineArgs combine_args{round(),
-                                     static_cast<int32_t>(shape_.hidden),
-                                     {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes},
-                                     {},
-                                     dense(y.data(), shape_.hidden, out_bytes)};
+    direct::CombineArgs combine_args{};
+    combine_args.round = round();
+    combine_args.hidden = static_cast<int32_t>(shape_.hidden);
+    combine_args.rows = {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes};
+    combine_args.y = dense(y.data(), shape_.hidden, out_bytes);
     if (shape_.weights == reference::Weights::kAtCombine) {
       combine_args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }

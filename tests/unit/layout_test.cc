@@ -23,7 +23,7 @@ TEST(Experts, TheFirstRanksOwnOneMoreAndAllAreOwnedOnce) {
         ASSERT_LE(experts.count(r), experts.max_local());
         for (int32_t e = next; e < next + experts.count(r); ++e) {
           ASSERT_EQ(experts.owner(e), r) << num << " on " << ranks;
-          ASSERT_EQ(Owners(experts)(e), r) << num << " on " << ranks;
+          ASSERT_EQ(Owners(experts).of(e), r) << num << " on " << ranks;
         }
         next += experts.count(r);
       }
@@ -132,12 +132,13 @@ TEST(WorkspaceLayout, RegionsDoNotOverlap) {
 TEST(Owners, AgreeWithTheDivisionForManyExperts) {
   for (const Experts& experts :
        {Experts{1 << 30, 7}, Experts{2147483647, 3}, Experts{2147483646, 1}, Experts{65537, 65536}}) {
-    const Owners owner(experts);
+    const Owners owners(experts);
     for (int32_t rank = 0; rank < std::min(experts.num_ranks, 9); ++rank) {
+      ASSERT_EQ(owners.first(rank), experts.first(rank));
       const int32_t first = experts.first(rank), last = first + experts.count(rank) - 1;
-      for (const int32_t e : {first, first + (last - first) / 2, last}) ASSERT_EQ(owner(e), experts.owner(e)) << e;
+      for (const int32_t e : {first, first + (last - first) / 2, last}) ASSERT_EQ(owners.of(e), experts.owner(e)) << e;
     }
-    ASSERT_EQ(owner(experts.num_experts - 1), experts.num_ranks - 1);
+    ASSERT_EQ(owners.of(experts.num_experts - 1), experts.num_ranks - 1);
   }
 }
 

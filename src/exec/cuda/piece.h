@@ -27,14 +27,18 @@ __device__ inline void unpack(const Unit& unit, float, float* to) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) to[i] = __uint_as_float(unit.word[i]);
 }
-template <class T>
-__device__ inline Unit pack(T, const float* from) {
+__device__ inline Unit pack(Bf16, const float* from) {
   Unit unit;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t low = from_float<T>(from[2 * i]).bits, high = from_float<T>(from[2 * i + 1]).bits;
-    unit.word[i] = low | high << 16;
-  }
+  for (int i = 0; i < 4; ++i)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(unit.word[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
+  return unit;
+}
+__device__ inline Unit pack(F16, const float* from) {
+  Unit unit;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(unit.word[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
   return unit;
 }
 __device__ inline Unit pack(float, const float* from) {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "exec/cuda/piece.h"
+#include "exec/cuda/queue.h"
 #include "exec/device_control.h"
 #include "exec/team.h"
 
@@ -37,19 +38,39 @@ __device__ inline uint64_t nanoseconds() {
   return now;
 }
 
-__device__ __noinline__ inline void report_failure(DeviceControl control, FailureKind kind, Missing missing) {
-  control.fail({kind, missing.site, missing.expected, missing.seen});
+__device__ __noinline__ inline void report_failure(const DeviceControl* control, const Failure* failure) {
+  control->fail(*failure);
 }
 
-// Whether a wait must end, and why; *start is when it was first asked.
-__device__ __noinline__ inline FailureKind verdict(DeviceControl control, Missing missing, uint64_t* start) {
-  if (missing.seen > missing.expected) return FailureKind::kOutOfStep;
-  const PeerWord word = control.word(missing.site.peer);
-  if (word == PeerWord::kFailed) return FailureKind::kPeerFailed;
-  if (word == PeerWord::kClosed) return FailureKind::kPeerClosed;
-  const uint64_t now = nanoseconds();
-  if (*start == 0) *start = now;
-  return now - *start > control.timeout_ns ? FailureKind::kDeadline : FailureKind::kNone;
+// Tries of a poll before the clock, the peer and the host's memory are looked at, and between two looks.
+inline constexpr uint32_t kTriesPerCheck = 1024;
+
+// What a poll that takes long remembers.
+struct SlowPoll {
+  uint64_t start;
+  FailureKind kind;
+};
+
+// Whether a poll must end, on all lanes of the warp; asked at every try from kTriesPerCheck on. A verdict stands only if
+// what the lane waits for has not come at the next try either: it may have come before what the verdict is from.
+__device__ __noinline__ inline bool given_up(const DeviceControl* control, const Missing* missing, bool waits,
+                                             uint32_t tries, SlowPoll* poll) {
+  const uint32_t turn = tries % kTriesPerCheck;
+  if (turn > 1) return false;
+  if (tries == kTriesPerCheck) *poll = {nanoseconds(), FailureKind::kNone};
+  if (turn == 0) {
+    if (!waits) return false;
+    const PeerWord word = control->word(missing->site.peer);
+    if (nanoseconds() - poll->start > control->timeout_ns) poll->kind = FailureKind::kDeadline;
+    if (word == PeerWord::kFailed) poll->kind = FailureKind::kPeerFailed;
+    if (word == PeerWord::kClosed) poll->kind = FailureKind::kPeerClosed;
+    if (missing->seen > missing->expected) poll->kind = FailureKind::kOutOfStep;
+    return false;
+  }
+  if (waits && poll->kind != FailureKind::kNone) {
+    control->fail({poll->kind, missing->site, missing->expected, missing->seen});
+  }
+  return __any_sync(kAllOnes, control->failed());
 }
 
 template <int kHeldUnits>
@@ -65,10 +86,10 @@ class CudaTeam {
   static constexpr int kElements = 8;
   static constexpr int kPieces = 4;
   static constexpr bool kWholeRows = false;
-  // Rows whose loads are in flight together.
-  static constexpr int kRowsAtOnce = 2;
   template <class T>
   using Piece = CudaPiece<T>;
+  template <class T>
+  using Queue = CudaQueue<CudaTeam, T>;
   template <class T>
   using Spread = CudaSpread<T>;
   using Held = CudaHeld<kHeld>;
@@ -97,9 +118,23 @@ class CudaTeam {
     return {scratch_, control_, lane_ % 32, lane_ / 32 * count_ + id_, kSize / 32 * count_, 0};
   }
 
+  template <class F>
+  __device__ void warps_in_turn(F f) const {
+    f(warp(), lane_ / 32, kSize / 32);
+  }
+
+  // With an overlapping launch (launch/cuda_launch.cuh) a kernel starts while the one before it in the stream ends.
+  __device__ void begin() const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  }
+
   // ---- Lanes
   template <class N, class F>
   __device__ void lanes(N n, F f) const {
+    MOEWAY_ROLL
     for (N i = static_cast<N>(lane_); i < n; i += kSize) f(i);
   }
   template <class F>
@@ -132,8 +167,29 @@ class CudaTeam {
   __device__ auto spread(int n, F f) const -> Spread<decltype(f(0))> {
     const int lane = lane_ % 32;
     Spread<decltype(f(0))> result{};
+    if constexpr (std::is_same_v<decltype(f(0)), int32_t>) result.value = -1;  // What match() leaves out.
     if (lane < n) result.value = f(lane);
     return result;
+  }
+  // By shuffles, which do not wait for each other: __match_any_sync takes a turn for each value that occurs.
+  template <class Begin>
+  __device__ Spread<uint32_t> match(int, const Spread<int32_t>& values, int size, Begin begin) const {
+    const int first = begin(lane_ % 32);
+    uint32_t mask = 0;
+#pragma unroll 4
+    for (int d = 0; d < size; ++d) {
+      const int32_t other = __shfl_sync(kAllOnes, values.value, first + d);
+      mask |= static_cast<uint32_t>(other == values.value) << (first + d & 31);
+    }
+    return {values.value < 0 ? 0 : mask};
+  }
+  __device__ Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
+    return match(n, values, n, [](int) { return 0; });
+  }
+  template <class F>
+  __device__ uint32_t ballot(int n, F f) const {
+    const int lane = lane_ % 32;
+    return __ballot_sync(kAllOnes, lane < n && f(lane));
   }
   __device__ void add(uint64_t* counter, uint32_t mine) const {
     const uint32_t sum = __reduce_add_sync(kAllOnes, mine);
@@ -147,22 +203,22 @@ class CudaTeam {
   template <class Ready, class Blame>
   __device__ bool poll(Ready ready, Blame blame) const {
     bool mine = false;
-    uint64_t start = 0;
-    FailureKind kind = FailureKind::kNone;
+    SlowPoll slow;
+    MOEWAY_ROLL
     for (uint32_t tries = 1;; ++tries) {
       if (!mine) mine = ready();
       if (__all_sync(kAllOnes, mine)) break;
-      if (tries < kTriesPerCheck) continue;  // A look at the report is a look at the host's memory.
-      const uint32_t turn = tries % kTriesPerCheck;
-      if (turn == 0 && !mine) kind = verdict(control_, blame(), &start);
-      // Between the two turns it was looked for once more: it may have come before what the verdict has seen.
-      if (turn == 1 && given_up(!mine, kind, blame)) return false;
+      if (tries < kTriesPerCheck) continue;
+      Missing missing{};
+      if (!mine) missing = blame();
+      if (given_up(&control_, &missing, !mine, tries, &slow)) return false;
     }
     __syncwarp();  // What one lane has acquired, all may read.
     return true;
   }
   template <class Ready, class Blame>
   __device__ bool poll_each(int n, Ready ready, Blame blame) const {
+    MOEWAY_ROLL
     for (int base = 0; base < n; base += kSize) {
       const int i = base + lane_;
       if (!poll([&] { return i >= n || ready(i); }, [&] { return blame(i); })) return false;
@@ -180,9 +236,7 @@ class CudaTeam {
         },
         [&] { return blame(lane); });
   }
-  __device__ void fail(const Failure& failure) const {
-    report_failure(control_, failure.kind, {failure.site, failure.expected, failure.seen});
-  }
+  __device__ void fail(const Failure& failure) const { report_failure(&control_, &failure); }
 
   // ---- Tokens
   __device__ int num_chunks(const TokenFormat& format) const {
@@ -192,7 +246,8 @@ class CudaTeam {
     if (whole) {
       units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_constant(from.unit(u)); });
     } else {
-      units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = from.gather(u); });
+      const TokenBytes copy = from;
+      units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = gather_unit(&copy, u); });
     }
   }
   __device__ void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating,
@@ -231,7 +286,8 @@ class CudaTeam {
     if (whole) {
       units(to.num_units(), chunk, [&](int j, int u) { store_plain(to.unit(u), held.unit[j]); });
     } else {
-      units(to.num_units(), chunk, [&](int j, int u) { to.scatter(u, held.unit[j]); });
+      const TokenBytes copy = to;
+      units(to.num_units(), chunk, [&](int j, int u) { scatter_unit(&copy, u, held.unit[j]); });
     }
   }
   // Bytes of scratch that a held token takes.
@@ -254,20 +310,11 @@ class CudaTeam {
   template <int, int>
   friend class CudaTeam;
 
-  static constexpr uint32_t kTriesPerCheck = 1024;
-
   __device__ CudaTeam(std::byte* scratch, const DeviceControl& control, int lane, int id, int count, int barrier)
       : scratch_(scratch), control_(control), lane_(lane), id_(id), count_(count), barrier_(barrier) {}
 
   __device__ CudaTeam<kSize / 2, kHeld> half(int which, int id, int count) const {
     return {scratch_, control_, lane_ - which * (kSize / 2), id, count, 1 + which};  // Barrier 0 is the block's.
-  }
-
-  // Whether the wait has failed, on all lanes of the warp.
-  template <class Blame>
-  __device__ bool given_up(bool waits, FailureKind kind, Blame blame) const {
-    if (waits && kind != FailureKind::kNone) report_failure(control_, kind, blame());
-    return __any_sync(kAllOnes, control_.failed());
   }
 
   // f(j, unit) for the units of the chunk that this lane holds.

@@ -33,7 +33,7 @@ void HostTeam::put(const Held& held, std::byte* slot, const TokenFormat& format,
     return;
   }
   auto* units = reinterpret_cast<Unit*>(slot);
-  lanes(format.num_units(), [&](int i) { store_unit(units + i, sendable(held.from.gather(i))); });
+  lanes(format.num_units(), [&](int i) { store_unit(units + i, sendable(gather_unit(&held.from, i))); });
 }
 
 }  // namespace moeway::exec

@@ -59,14 +59,37 @@ struct HostHeld {
   TokenBytes from;
 };
 
+// Rows are read where they lie: asking only remembers them.
+template <class Team, class T>
+class HostQueue {
+ public:
+  static constexpr int kAhead = 1;
+
+  explicit HostQueue(const Team& team) : team_(team) {}
+  void ask(const T* row, int slice, int num_elements) {
+    team_.pieces(slice, num_elements, [&](int, int first, int num) {
+      begin_ = row + first;
+      num_ = num;
+    });
+  }
+  void skip() {}
+  void next(HostPiece<T>* pieces) { pieces[0].load(begin_, num_); }
+
+ private:
+  const Team& team_;
+  const T* begin_ = nullptr;
+  int num_ = 0;
+};
+
 class HostTeam {
  public:
   static constexpr int kElements = HostPiece<float>::kElements;
   static constexpr int kPieces = 1;
   static constexpr bool kWholeRows = true;
-  static constexpr int kRowsAtOnce = 1;
   template <class T>
   using Piece = HostPiece<T>;
+  template <class T>
+  using Queue = HostQueue<HostTeam, T>;
   template <class T>
   using Spread = HostSpread<T>;
   using Held = HostHeld;
@@ -94,6 +117,12 @@ class HostTeam {
     return all(f(*this));
   }
   const HostTeam& warp() const { return *this; }
+  template <class F>
+  void warps_in_turn(F f) const {
+    f(*this, 0, 1);
+  }
+
+  void begin() const {}
 
   // ---- Lanes
   template <class N, class F>
@@ -127,6 +156,24 @@ class HostTeam {
     Spread<decltype(f(0))> result;
     for (int i = 0; i < n; ++i) result.values[static_cast<size_t>(i)] = f(i);
     return result;
+  }
+  template <class Begin>
+  Spread<uint32_t> match(int n, const Spread<int32_t>& values, int size, Begin begin) const {
+    return spread(n, [&](int i) {
+      uint32_t mask = 0;
+      for (int j = begin(i); j < begin(i) + size && j < n; ++j)
+        mask |= static_cast<uint32_t>(values.get(i) >= 0 && values.get(j) == values.get(i)) << j;
+      return mask;
+    });
+  }
+  Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
+    return match(n, values, n, [](int) { return 0; });
+  }
+  template <class F>
+  uint32_t ballot(int n, F f) const {
+    uint32_t mask = 0;
+    for (int i = 0; i < n; ++i) mask |= static_cast<uint32_t>(f(i)) << i;
+    return mask;
   }
   // Relaxed: the host reads it after the launch.
   void add(uint64_t* counter, uint32_t mine) const {

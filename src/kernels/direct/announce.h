@@ -6,9 +6,45 @@
 
 #include "kernels/direct/dispatch_args.h"
 #include "kernels/direct/dispatch_scratch.h"
-#include "layout/experts.h"
 
 namespace moeway::kernels::direct {
+
+template <class Peers>
+MOEWAY_FN layout::CountsHead* counts_at(const Round& round, const Peers& peers, uint64_t epoch, int32_t dst) {
+  return reinterpret_cast<layout::CountsHead*>(peers.heap(dst) + round.heap.counts(parity_of(epoch), round.rank));
+}
+
+// Lets every rank write this rank's regions of the next epoch again. In a team that has stored little before: a release
+// waits for it.
+template <class Team, class Peers>
+MOEWAY_FN void release_credit(const Team& team, const Round& round, const Peers& peers, uint64_t epoch) {
+  team.lanes(round.shape().num_ranks(), [&](int32_t dst) {
+    // Release; pairs with the acquire in recv_credit(): all that this rank has read and written in earlier launches comes
+    // before it.
+    exec::store_release<exec::Scope::kSystem>(&counts_at(round, peers, epoch, dst)->credit, epoch);
+  });
+}
+
+// Relaxed: the host reads it after the launch.
+MOEWAY_RARE void report_route(const DispatchArgs* args, int64_t token, int64_t k) {
+  exec::min_relaxed<exec::Scope::kDevice>(args->bad_route, static_cast<uint64_t>(token * args->round.shape().topk + k));
+}
+
+template <class Team>
+MOEWAY_FN void clear_counters(const Team& team, const layout::Shape& shape, const DispatchScratch& scratch) {
+  team.lanes(shape.experts.num_experts, [&](int32_t e) { scratch.rows[e] = 0; });
+  team.lanes(shape.num_ranks(), [&](int32_t r) { scratch.slots[r] = 0; });
+}
+
+// What the last team has announced and counted, for the statistics.
+template <class Team>
+MOEWAY_FN void add_sent(const Team& team, const Round& round, const DispatchScratch& scratch) {
+  uint32_t num_tokens = 0, num_routes = 0;
+  team.lanes(round.shape().num_ranks(), [&](int32_t dst) { num_tokens += scratch.slots[dst]; });
+  team.lanes(round.shape().experts.num_experts, [&](int32_t e) { num_routes += scratch.rows[e]; });
+  team.add(&round.counters()->tokens_sent, num_tokens);
+  team.add(&round.counters()->routes_sent, num_routes);
+}
 
 template <class Team, class Peers>
 class Announcer {
@@ -20,198 +56,223 @@ class Announcer {
         args_(args),
         round_(args.round),
         shape_(args.round.shape()),
+        owners_(args.round.heap.owners),
         peers_(peers),
         epoch_(epoch),
         scratch_(scratch),
-        owner_(shape_.experts),
-        bits_(shape_),
         own_direct_(own_direct) {}
 
-  // `share` of this team; the last one also tells the counts.
+  // `share` of this team; the last one also tells the counts. After clear_counters() and a barrier.
   MOEWAY_FN void run(const Share& share, bool last) const {
-    const int32_t topk = shape_.topk;
-    if (last) release_credit();
-    team_.lanes(shape_.experts.num_experts, [&](int32_t e) { scratch_.rows[e] = 0; });
-    team_.lanes(shape_.num_ranks(), [&](int32_t r) { scratch_.slots[r] = 0; });
-    team_.sync();
     if (share.begin < share.end || last) count_tokens(share.begin);
-    const int64_t batch = topk > kBatchRoutes ? 1 : kBatchRoutes / topk;
-    for (int64_t begin = share.begin; begin < share.end; begin += batch) {
-      const int64_t num_tokens = share.end - begin < batch ? share.end - begin : batch;
-      announce(begin, static_cast<int32_t>(num_tokens) * topk);
-    }
     team_.sync();
-    if (last) send_counts();
+    // One warp keeps the counters from here on: it takes tokens in their order, so that it needs no barrier.
+    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t) {
+      if (turn == 0) announce(warp, share);
+    });
+    if (!last) return;
+    team_.sync();
+    send_counts();
   }
 
  private:
-  // Adds the routes of the tokens below `end`. A lane takes whole tokens, so that it knows where each has been.
+  // Adds the routes of the tokens below `end`. A warp takes chunks of as many whole tokens as it has lanes for; the next
+  // chunk is on its way while one is counted.
   MOEWAY_FN void count_tokens(int64_t end) const {
-    team_.lanes(static_cast<int32_t>(end), [&](int32_t token) {
-      uint64_t seen = 0;  // Ranks; of more than 64 the routes before are asked.
-      for (int32_t k = 0; k < shape_.topk; ++k) {
-        const int32_t expert = args_.expert(token, k);
-        if (expert < 0) continue;
-        team_.count_into(&scratch_.rows[expert], 1);
-        const int32_t dst = owner_(expert);
-        if (shape_.num_ranks() > 64) {
-          if (goes_before(token, k, dst)) continue;
-        } else {
-          if (seen >> dst & 1) continue;
-          seen |= uint64_t{1} << dst;
-        }
-        team_.count_into(&scratch_.slots[dst], 1);
+    const int32_t topk = shape_.topk;
+    if (topk > exec::kSpread) {
+      team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_turns) {
+        MOEWAY_ROLL
+        for (int64_t token = turn; token < end; token += num_turns) count_long_token(warp, token);
+      });
+      return;
+    }
+    const int32_t chunk = static_cast<int32_t>(round_.heap.topk.divide(exec::kSpread)) * topk;
+    const int32_t num_routes = static_cast<int32_t>(end) * topk;
+    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_turns) {
+      const auto read = [&](int32_t first) {
+        return warp.spread(routes_of(first, chunk, num_routes), [&](int i) {
+          const int32_t token = token_of(first + i);
+          return args_.topk_idx.read(token, first + i - token * topk);
+        });
+      };
+      auto next = read(turn * chunk);
+      MOEWAY_ROLL
+      for (int32_t first = turn * chunk; first < num_routes; first += num_turns * chunk) {
+        const auto ids = next;
+        next = read(first + num_turns * chunk);
+        const int32_t n = routes_of(first, chunk, num_routes);
+        count_chunk(warp, n, warp.spread(n, [&](int i) { return args_.expert_of(args_.topk_idx.value(ids.mine(i))); }));
       }
     });
   }
-  // Whether a route of the token before `k` goes to `dst`. A repeated expert does not matter here: where it came first,
-  // it went to the same rank.
-  MOEWAY_FN bool goes_before(int64_t token, int32_t k, int32_t dst) const {
-    for (int32_t j = 0; j < k; ++j) {
-      const int32_t other = args_.named_expert(token, j);
-      if (other >= 0 && owner_(other) == dst) return true;
-    }
-    return false;
+  static MOEWAY_FN int32_t routes_of(int32_t first, int32_t chunk, int32_t all) {
+    return first >= all ? 0 : all - first < chunk ? all - first : chunk;
+  }
+  MOEWAY_FN int32_t token_of(int32_t route) const {
+    return static_cast<int32_t>(round_.heap.topk.divide(static_cast<uint32_t>(route)));
+  }
+  // n routes of whole tokens.
+  template <class Warp>
+  MOEWAY_FN void count_chunk(const Warp& warp, int32_t n,
+                             const typename Team::template Spread<int32_t>& experts) const {
+    const auto begin = [&](int i) { return token_of(i) * shape_.topk; };
+    const auto dst = warp.spread(n, [&](int i) { return experts.mine(i) < 0 ? -1 : owners_.of(experts.mine(i)); });
+    const auto same_rank = warp.match(n, dst, shape_.topk, begin);
+    auto same_expert = warp.spread(n, [](int) { return uint32_t{0}; });
+    if (args_.distinct_experts) same_expert = warp.match(n, experts, shape_.topk, begin);
+    warp.lanes(n, [&](int32_t i) {
+      if (dst.mine(i) < 0) return;
+      if ((same_expert.mine(i) & exec::below(i)) == 0) warp.count_into(&scratch_.rows[experts.mine(i)], 1);
+      if ((same_rank.mine(i) & exec::below(i)) == 0) warp.count_into(&scratch_.slots[dst.mine(i)], 1);
+    });
+  }
+  // A token with more routes than a warp has lanes.
+  template <class Warp>
+  MOEWAY_FN void count_long_token(const Warp& warp, int64_t token) const {
+    warp.lanes(shape_.topk, [&](int32_t k) {
+      const int32_t expert = args_.named_expert(token, k);
+      if (expert < 0) return;
+      const bool repeated = args_.distinct_experts && names_before(&args_, token, k, expert);
+      if (!repeated) warp.count_into(&scratch_.rows[expert], 1);
+      const int32_t dst = owners_.of(expert);
+      if (!goes_before(&args_, token, k, dst)) warp.count_into(&scratch_.slots[dst], 1);
+    });
   }
 
-  // The routes of the tokens from `begin` on, whole tokens; then they count as before.
-  MOEWAY_FN void announce(int64_t begin, int32_t num_routes) const {
-    const auto topk = static_cast<uint32_t>(shape_.topk);
-    const auto k_of = [&](int32_t i) { return static_cast<int32_t>(static_cast<uint32_t>(i) % topk); };
-    team_.lanes(num_routes, [&](int32_t i) {
-      const int64_t token = begin + static_cast<int64_t>(static_cast<uint32_t>(i) / topk);
-      const int64_t id = args_.topk_idx.at(token, k_of(i));
-      const bool known = id >= 0 && id < shape_.experts.num_experts;
-      scratch_.named[i] = known ? static_cast<int32_t>(id) : -1;
-      if (!known && id != -1) report(token, k_of(i));
-    });
-    team_.sync();
-    team_.lanes(num_routes, [&](int32_t i) {
-      const int32_t expert = scratch_.named[i], dst = expert < 0 ? -1 : owner_(expert);
-      bool first = dst >= 0, repeated = false;
-      for (int32_t j = i - k_of(i); j < i; ++j) {
-        const int32_t other = scratch_.named[j];
-        first = first && !(other >= 0 && owner_(other) == dst);
-        repeated = repeated || other == expert;
-      }
-      repeated = repeated && args_.distinct_experts && expert >= 0;
-      if (repeated) report(begin + (i - k_of(i)) / shape_.topk, k_of(i));
-      scratch_.experts[i] = repeated ? -1 : expert;
-      scratch_.first_to[i] = first ? dst : -1;
-    });
-    team_.sync();
-    team_.lanes(num_routes, [&](int32_t i) {
-      announce_route(begin + static_cast<int64_t>(static_cast<uint32_t>(i) / topk), i, k_of(i));
-    });
-    team_.sync();
-    team_.lanes(num_routes, [&](int32_t i) {
-      if (scratch_.experts[i] >= 0) team_.count_into(&scratch_.rows[scratch_.experts[i]], 1);
-      if (scratch_.first_to[i] >= 0) team_.count_into(&scratch_.slots[scratch_.first_to[i]], 1);
-    });
-    team_.sync();
-  }
-  // Relaxed: the host reads it after the launch.
-  MOEWAY_FN void report(int64_t token, int64_t k) const {
-    exec::min_relaxed<exec::Scope::kDevice>(args_.bad_route, static_cast<uint64_t>(token * shape_.topk + k));
-  }
-
-  // What the token's destination must know of route i of the batch; with the first route to a rank the token's head.
-  MOEWAY_FN void announce_route(int64_t token, int32_t i, int32_t k) const {
-    const int parity = parity_of(epoch_);
-    const int32_t expert = scratch_.experts[i], first = i - k;  // `first`: the token's first route in the batch.
-    round_.template at<int32_t>(round_.workspace.topk_idx(parity, token))[k] = expert;
-    if (k == 0) keep_own(token, first);
-    if (expert < 0) return;
-    const int32_t dst = owner_(expert);
-    uint32_t position = scratch_.rows[expert], slot = scratch_.slots[dst];
-    for (int32_t j = 0; j < first; ++j) {
-      position += scratch_.experts[j] == expert;
-      slot += scratch_.first_to[j] == dst;
-    }
-    int32_t entry = 0, num_routes = 0, result_index = 0;
-    for (int32_t j = first; j < first + shape_.topk; ++j) {
-      const int32_t other = scratch_.experts[j], first_to = scratch_.first_to[j];
-      const bool same_rank = other >= 0 && owner_(other) == dst;
-      position += j < i && other == expert;
-      entry += j < i && same_rank;
-      num_routes += same_rank;
-      result_index += first_to >= 0 && first_to < dst;
-    }
+  // A route's expert and weight as the caller gave them; reports an id that cannot be.
+  struct Named {
+    int32_t expert;
+    float weight;
+  };
+  MOEWAY_FN Named named(int64_t token, int32_t k) const {
+    const int64_t id = args_.topk_idx.at(token, k);
+    const bool known = id >= 0 && id < shape_.experts.num_experts;
+    if (!known && id != -1) report_route(&args_, token, k);
     const bool weighted = args_.topk_weights.data != nullptr;
-    const float weight = weighted ? *reinterpret_cast<const float*>(args_.topk_weights.at(token, k)) : 0.0f;
-    const int32_t local_expert = expert - shape_.experts.first(dst);
+    return {known ? static_cast<int32_t>(id) : -1,
+            weighted ? *reinterpret_cast<const float*>(args_.topk_weights.at(token, k)) : 0.0f};
+  }
+  // The tokens of `share` in their order. What the next one needs is read while one is worked on.
+  template <class Warp>
+  MOEWAY_FN void announce(const Warp& warp, const Share& share) const {
+    if (share.begin >= share.end) return;
+    const int32_t n = shape_.topk < exec::kSpread ? shape_.topk : exec::kSpread;
+    auto next = warp.spread(n, [&](int i) { return named(share.begin, i); });
+    MOEWAY_ROLL
+    for (int64_t token = share.begin; token < share.end; ++token) {
+      const auto first = next;
+      if (token + 1 < share.end) next = warp.spread(n, [&](int i) { return named(token + 1, i); });
+      layout::OwnToken own{0, -1};
+      int32_t num_lower = 0;  // Ranks of the token below this one.
+      announce_chunk(warp, token, 0, n, first, &own, &num_lower);
+      MOEWAY_ROLL
+      for (int32_t base = exec::kSpread; base < shape_.topk; base += exec::kSpread) {
+        const int32_t left = shape_.topk - base, num = left < exec::kSpread ? left : exec::kSpread;
+        const auto chunk = warp.spread(num, [&](int i) { return named(token, base + i); });
+        announce_chunk(warp, token, base, num, chunk, &own, &num_lower);
+      }
+      if (own.own_index == 0) own.own_index = num_lower;
+      warp.leader([&] { *round_.template at<layout::OwnToken>(round_.workspace.own(parity_of(epoch_), token)) = own; });
+    }
+  }
+
+  // Routes base .. base + n - 1 of the token: announced, then counted.
+  template <class Warp, class Given>
+  MOEWAY_FN void announce_chunk(const Warp& warp, int64_t token, int32_t base, int32_t n, const Given& given,
+                                layout::OwnToken* own, int32_t* num_lower) const {
+    const auto name = warp.spread(n, [&](int i) { return given.mine(i).expert; });
+    const auto same_name = warp.match(n, name);
+    const auto expert = warp.spread(n, [&](int i) {
+      const bool repeated =
+          args_.distinct_experts && name.mine(i) >= 0 &&
+          ((same_name.mine(i) & exec::below(i)) != 0 || (base > 0 && names_before(&args_, token, base, name.mine(i))));
+      if (repeated) report_route(&args_, token, base + i);
+      return repeated ? -1 : name.mine(i);
+    });
+    const auto dst = warp.spread(n, [&](int i) { return expert.mine(i) < 0 ? -1 : owners_.of(expert.mine(i)); });
+    const auto same_rank = warp.match(n, dst), same_expert = warp.match(n, expert);
+    const auto others = warp.spread(n, [&](int i) {
+      return shape_.topk > exec::kSpread ? other_chunks(&args_, token, base, n, dst.mine(i)) : OtherChunks{0, 0, 0};
+    });
+    const uint32_t firsts = warp.ballot(n, [&](int i) {
+      return dst.mine(i) >= 0 && (same_rank.mine(i) & exec::below(i)) == 0 && others.mine(i).before == 0;
+    });
+    auto lower = warp.spread(n, [&](int i) { return others.mine(i).lower; });
+    MOEWAY_ROLL
+    for (uint32_t rest = firsts; rest != 0; rest &= rest - 1) {
+      const int32_t rank = dst.get(exec::lowest(rest));
+      lower = warp.spread(n, [&](int i) { return lower.mine(i) + (rank < dst.mine(i)); });
+      ++own->num_results;
+      if (rank == round_.rank) own->own_index = 0;
+      *num_lower += rank < round_.rank;
+    }
+    warp.lanes(n, [&](int32_t i) {
+      round_.template at<int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token))[base + i] = expert.mine(i);
+      if (expert.mine(i) < 0) return;
+      const OtherChunks other = others.mine(i);
+      const uint32_t ranks = same_rank.mine(i), experts = same_expert.mine(i);
+      const layout::TokenHead head{static_cast<int32_t>(token), static_cast<uint16_t>(lower.mine(i)),
+                                   static_cast<uint16_t>(exec::popcount(ranks) + other.num_routes)};
+      // The counters know the chunks before this one.
+      const uint32_t position =
+          scratch_.rows[expert.mine(i)] + static_cast<uint32_t>(exec::popcount(experts & exec::below(i)));
+      const uint32_t slot = scratch_.slots[dst.mine(i)] - (other.before > 0 ? 1 : 0);
+      const layout::Route route{expert.mine(i) - owners_.first(dst.mine(i)), base + i, position, given.mine(i).weight};
+      send_route(dst.mine(i), slot, head, exec::popcount(ranks & exec::below(i)) + other.before, route);
+    });
+    warp.sync();  // The counters are read above and change below.
+    warp.lanes(n, [&](int32_t i) {
+      if (expert.mine(i) < 0) return;
+      warp.count_into(&scratch_.rows[expert.mine(i)], 1);
+      if ((firsts >> i & 1) != 0) warp.count_into(&scratch_.slots[dst.mine(i)], 1);
+    });
+    warp.sync();
+  }
+
+  // Tells the route's rank of it, as entry `entry` of the header in `slot`; with the first one of the token itself.
+  MOEWAY_FN void send_route(int32_t dst, uint32_t slot, const layout::TokenHead& head, int32_t entry,
+                            const layout::Route& route) const {
+    const int parity = parity_of(epoch_);
     if (own_direct_ && dst == round_.rank) {
-      auto* memory = round_.template at<std::byte>(round_.workspace.received(parity, dst, token));
+      auto* memory = round_.template at<std::byte>(round_.workspace.received(parity, dst, head.token));
       // The row counts from this rank's first of the expert until the counts are known.
       auto* places = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
-      places[entry] = {position, weight, static_cast<uint16_t>(local_expert), static_cast<uint16_t>(k)};
+      places[entry] = {route.position, route.weight, static_cast<uint16_t>(route.local_expert),
+                       static_cast<uint16_t>(route.k)};
       if (entry == 0) {
-        *reinterpret_cast<layout::ReceivedToken*>(memory) = {static_cast<int32_t>(token), result_index, num_routes, 0};
+        *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
       }
       return;
     }
     auto* header = reinterpret_cast<exec::Unit*>(peers_.heap(dst) + round_.heap.header(parity, round_.rank, slot));
-    exec::store_tagged(header + 1 + entry, bits_.pack({local_expert, k, position, weight}, epoch_));
-    if (entry != 0) return;
-    exec::store_tagged(header,
-                       layout::TokenHead::pack({static_cast<int32_t>(token), static_cast<uint16_t>(result_index),
-                                                static_cast<uint16_t>(num_routes)},
-                                               epoch_));
-  }
-  // What the token will get back.
-  MOEWAY_FN void keep_own(int64_t token, int32_t first) const {
-    layout::OwnToken own{0, -1};
-    int32_t before = 0;
-    for (int32_t j = first; j < first + shape_.topk; ++j) {
-      const int32_t first_to = scratch_.first_to[j];
-      own.num_results += first_to >= 0;
-      before += first_to >= 0 && first_to < round_.rank;
-      if (first_to == round_.rank) own.own_index = 0;
-    }
-    if (own.own_index == 0) own.own_index = before;
-    *round_.template at<layout::OwnToken>(round_.workspace.own(parity_of(epoch_), token)) = own;
+    exec::store_tagged(header + 1 + entry, round_.heap.route_bits.pack(route, epoch_));
+    if (entry == 0) exec::store_tagged(header, layout::TokenHead::pack(head, epoch_));
   }
 
-  // Lets every rank write this rank's regions of the next epoch again.
-  MOEWAY_FN void release_credit() const {
-    team_.lanes(shape_.num_ranks(), [&](int32_t dst) {
-      // Release; pairs with the acquire in recv_credit(): all that this rank has read and written in earlier launches
-      // comes before it.
-      exec::store_release<exec::Scope::kSystem>(&counts(dst)->credit, epoch_);
-    });
-  }
   // Tells every rank how much comes from here, be it nothing.
   MOEWAY_FN void send_counts() const {
-    uint32_t num_tokens = 0, num_routes = 0;
     team_.lanes(shape_.num_ranks(), [&](int32_t dst) {
       // Relaxed: a count tells its epoch itself.
-      exec::store_relaxed<exec::Scope::kSystem>(&counts(dst)->num_slots,
+      exec::store_relaxed<exec::Scope::kSystem>(&counts_at(round_, peers_, epoch_, dst)->num_slots,
                                                 exec::tagged_count(scratch_.slots[dst], epoch_));
-      num_tokens += scratch_.slots[dst];
     });
     team_.lanes(shape_.experts.num_experts, [&](int32_t e) {
-      const int32_t dst = owner_(e);
-      auto* rows = reinterpret_cast<uint64_t*>(counts(dst) + 1);
-      exec::store_relaxed<exec::Scope::kSystem>(&rows[e - shape_.experts.first(dst)],
+      const int32_t dst = owners_.of(e);
+      auto* rows = reinterpret_cast<uint64_t*>(counts_at(round_, peers_, epoch_, dst) + 1);
+      exec::store_relaxed<exec::Scope::kSystem>(&rows[e - owners_.first(dst)],
                                                 exec::tagged_count(scratch_.rows[e], epoch_));  // Relaxed: as above.
-      num_routes += scratch_.rows[e];
     });
-    team_.add(&round_.counters()->tokens_sent, num_tokens);
-    team_.add(&round_.counters()->routes_sent, num_routes);
-  }
-  MOEWAY_FN layout::CountsHead* counts(int32_t dst) const {
-    return reinterpret_cast<layout::CountsHead*>(peers_.heap(dst) + round_.heap.counts(parity_of(epoch_), round_.rank));
   }
 
   const Team& team_;
   const DispatchArgs& args_;
   const Round& round_;
   const layout::Shape& shape_;
+  const layout::Owners& owners_;
   const Peers& peers_;
   const uint64_t epoch_;
   const DispatchScratch& scratch_;
-  const layout::Owners owner_;
-  const layout::RouteBits bits_;
   const bool own_direct_;
 };
 

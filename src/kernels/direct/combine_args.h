@@ -17,6 +17,19 @@ struct CombineArgs {
   // In and out of combine_recv.
   MatrixView topk_weights;  // float; no data unless weights come with combine.
   MatrixView y;             // Contiguous elements.
+
+  // Worked out by complete().
+  bool whole_rows;  // Every row, and every sum, consists of whole units (exec/token_bytes.h).
+  bool whole_sums;
+  layout::Divisor slices;  // Of a row, where warps work on slices.
+
+  // The last thing before a launch, on the host. `slice_elements`: of a warp.
+  void complete(int64_t row_element_bytes, int32_t slice_elements) {
+    whole_rows = rows.whole_units(hidden * row_element_bytes);
+    whole_sums = y.whole_units();
+    slices = layout::Divisor((static_cast<uint32_t>(hidden) + static_cast<uint32_t>(slice_elements) - 1) /
+                             static_cast<uint32_t>(slice_elements));
+  }
 };
 
 // Compile-time choices of a combine kernel: the element types of the caller's rows and of its sums (float, exec::Bf16

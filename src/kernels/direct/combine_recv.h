@@ -14,8 +14,10 @@ namespace moeway::kernels::direct {
 MOEWAY_RARE int32_t sender_of(const layout::Shape* shape, const int32_t* experts, int32_t q) {
   if (shape->results == layout::Results::kPerRoute) return shape->experts.owner(experts[q]);
   int32_t rank = -1;
+  MOEWAY_ROLL
   for (int32_t i = 0; i <= q; ++i) {
     int32_t next = shape->num_ranks();
+    MOEWAY_ROLL
     for (int32_t k = 0; k < shape->topk; ++k) {
       const int32_t owner = experts[k] < 0 ? -1 : shape->experts.owner(experts[k]);
       if (owner > rank && owner < next) next = owner;
@@ -41,15 +43,15 @@ class ResultReceiver {
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
         combiner_(team, args, peers, epoch),
-        whole_(args.y.whole_units()),
         own_direct_(own_direct) {}
 
-  // One slice of an own token's sum. False if the launch must end.
-  MOEWAY_FN bool recv(int64_t token, int slice) const {
+  // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
+  MOEWAY_FN bool recv(int64_t token, int slice, uint32_t* num) const {
     const int parity = parity_of(epoch_);
     const std::byte* memory =
         round_.template at<const std::byte>(round_.workspace.received(parity, round_.rank, token));
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
+    if (own_direct_ && own.own_index >= 0 && slice == 0) *num += num_results(shape_, memory);
     Sum<Team> sum;
     bool come = true;
     if constexpr (Config::kReduced) {
@@ -61,7 +63,7 @@ class ResultReceiver {
     if (!come) return false;
     Slice<Team, Out> y;
     y.round(team_, slice, args_.hidden, sum);
-    y.store(team_, slice, args_.hidden, args_.y.row(token), whole_);
+    y.store(team_, slice, args_.hidden, args_.y.row(token), args_.whole_sums);
     return true;
   }
 
@@ -76,6 +78,7 @@ class ResultReceiver {
       const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
       combiner_.sum_routes(memory, num_routes, places, slice, &part);
     }
+    MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (direct && q == own.own_index) {
         part.add_to(team_, slice, args_.hidden, 1.0f, sum);
@@ -86,6 +89,7 @@ class ResultReceiver {
     return true;
   }
   MOEWAY_FN bool add_token_rows(int64_t token, int slice, const layout::OwnToken& own, Sum<Team>* sum) const {
+    MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (own_direct_ && q == own.own_index) {
         combiner_.add_row(combiner_.token_row(round_.rank, token), slice, 1.0f, sum);
@@ -103,11 +107,13 @@ class ResultReceiver {
     const auto* kept = reinterpret_cast<const layout::RowPlace*>(received + 1);
     const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
     int32_t next_own = 0;  // Own places are in order of k.
+    MOEWAY_ROLL
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
       const int32_t left = shape_.topk - base, n = left < exec::kSpread ? left : exec::kSpread;
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
       const auto weight = team_.spread(
           n, [&](int i) { return *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i)); });
+      MOEWAY_ROLL
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;
         if (direct && next_own < received->num_routes && kept[next_own].k == base + i) {
@@ -158,34 +164,42 @@ class ResultReceiver {
   std::byte* const heap_;
   const uint64_t epoch_;
   const Combiner<Config, Team, Peers> combiner_;
-  const bool whole_, own_direct_;
+  const bool own_direct_;
 };
 
 template <class Config, class Team, class Peers>
-MOEWAY_FN bool recv_results(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch,
-                            bool own_direct) {
-  const Round& round = args.round;
-  const ResultReceiver<Config, Team, Peers> receiver(team, args, peers, epoch, own_direct);
-  const int32_t num_tokens = *round.at<const int32_t>(round.workspace.num_tokens(parity_of(epoch)));
-  return for_each_slice(team, 0, num_tokens, args.hidden,
-                        [&](int64_t token, int slice) { return receiver.recv(token, slice); });
+MOEWAY_FN bool recv_results(const Team& team, const CombineArgs& args, const Peers& peers,
+                            const Arrivals<Team>& arrivals, bool own_direct) {
+  const ResultReceiver<Config, Team, Peers> receiver(team, args, peers, arrivals.epoch, own_direct);
+  uint32_t num = 0;
+  const bool come = for_each_slice(team, args, 0, arrivals.num_tokens(parity_of(arrivals.epoch)),
+                                   [&](int64_t token, int slice) { return receiver.recv(token, slice, &num); });
+  count_results(team, args.round, num);
+  return come;
 }
 
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine_recv(const Team& team, const CombineArgs& args, const Peers& peers) {
-  recv_results<Config>(team.warp(), args, peers, args.round.epoch(team), false);
+  team.begin();
+  const auto& warp = team.warp();
+  recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, args.round.epoch(team)), false);
 }
 
 // Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
+  team.begin();
   const uint64_t epoch = args.round.epoch(team);
   team.both(
       [&](const auto& half) {
-        send_results<Config>(half.warp(), args, peers, epoch, true);
+        const auto& warp = half.warp();
+        send_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
         return true;
       },
-      [&](const auto& half) { return recv_results<Config>(half.warp(), args, peers, epoch, true); });
+      [&](const auto& half) {
+        const auto& warp = half.warp();
+        return recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
+      });
 }
 
 }  // namespace moeway::kernels::direct

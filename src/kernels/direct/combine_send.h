@@ -9,6 +9,12 @@
 
 namespace moeway::kernels::direct {
 
+struct WeightedRow {
+  const std::byte* row;
+  float weight;
+  int32_t unused;
+};
+
 // What combine's launches share: a warp works on slices of tokens.
 template <class Config, class Team, class Peers>
 class Combiner {
@@ -18,13 +24,7 @@ class Combiner {
   using Places = typename Team::template Spread<layout::RowPlace>;
 
   MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch)
-      : team_(team),
-        args_(args),
-        round_(args.round),
-        shape_(args.round.shape()),
-        peers_(peers),
-        epoch_(epoch),
-        whole_rows_(args.rows.whole_units(int64_t{args.hidden} * static_cast<int64_t>(sizeof(Row)))) {}
+      : team_(team), args_(args), round_(args.round), shape_(args.round.shape()), peers_(peers), epoch_(epoch) {}
 
   // One slice of received token `index` of `src` to its owner.
   MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
@@ -38,12 +38,12 @@ class Combiner {
       send(src, received.token, received.result_index, slice, result);
     } else if (shape_.results == layout::Results::kPerRank) {
       Slice<Team, Row> row;
-      row.load(team_, slice, args_.hidden, token_row(src, received.token), whole_rows_);
+      row.load(team_, slice, args_.hidden, token_row(src, received.token), args_.whole_rows);
       send(src, received.token, received.result_index, slice, row);
     } else {
       for_each_place(memory, received.num_routes, places, [&](const layout::RowPlace& place) {
         Slice<Team, Row> row;
-        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), whole_rows_);
+        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
         send(src, received.token, place.k, slice, row);
       });
     }
@@ -53,15 +53,17 @@ class Combiner {
   MOEWAY_FN void sum_routes(const std::byte* memory, int32_t num_routes, const Places& first, int slice,
                             Slice<Team, Out>* result) const {
     Sum<Team> sum;
+    MOEWAY_ROLL
     for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
       const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+      const int32_t left = num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const auto rows = team_.spread(n, [&](int j) {
+        const layout::RowPlace place = places.mine(j);
+        return WeightedRow{args_.rows.row(place.local_expert, place.row), place.weight, 0};
+      });
       add_rows<Row>(
-          team_, slice, args_.hidden, num_routes - base < exec::kSpread ? num_routes - base : exec::kSpread,
-          [&](int32_t j) {
-            const layout::RowPlace place = places.get(j);
-            return args_.rows.row(place.local_expert, place.row);
-          },
-          [&](int32_t j) { return places.get(j).weight; }, whole_rows_, &sum);
+          team_, slice, args_.hidden, n, [&](int32_t j) { return rows.get(j).row; },
+          [&](int32_t j) { return rows.get(j).weight; }, args_.whole_rows, &sum);
     }
     result->round(team_, slice, args_.hidden, sum);
   }
@@ -69,7 +71,7 @@ class Combiner {
   // sum += weight * row, of one row.
   MOEWAY_FN void add_row(const std::byte* row, int slice, float weight, Sum<Team>* sum) const {
     Slice<Team, Row> one;
-    one.load(team_, slice, args_.hidden, row, whole_rows_);
+    one.load(team_, slice, args_.hidden, row, args_.whole_rows);
     one.add_to(team_, slice, args_.hidden, weight, sum);
   }
 
@@ -80,8 +82,10 @@ class Combiner {
   }
   template <class F>
   MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
+    MOEWAY_ROLL
     for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
       const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+      MOEWAY_ROLL
       for (int32_t j = 0; j < exec::kSpread && base + j < num_routes; ++j) f(places.get(j));
     }
   }
@@ -115,14 +119,13 @@ class Combiner {
   const layout::Shape& shape_;
   const Peers& peers_;
   const uint64_t epoch_;
-  const bool whole_rows_;
 };
 
 // f(token, slice) for this team's share of the slices of `num_tokens` tokens that come after `num_before` others.
 template <class Team, class F>
-MOEWAY_FN bool for_each_slice(const Team& team, int64_t num_before, int64_t num_tokens, int hidden, F f) {
-  const int slices = team.slices(hidden);
+MOEWAY_FN bool for_each_slice(const Team& team, const CombineArgs& args, int64_t num_before, int64_t num_tokens, F f) {
   if (Team::kWholeRows) {
+    const int slices = team.slices(args.hidden);
     for (int64_t token = first_share(num_before, team.id(), team.count()); token < num_tokens; token += team.count()) {
       for (int slice = 0; slice < slices; ++slice) {
         if (!f(token, slice)) return false;
@@ -130,57 +133,87 @@ MOEWAY_FN bool for_each_slice(const Team& team, int64_t num_before, int64_t num_
     }
     return true;
   }
-  const auto num_items = static_cast<uint64_t>(num_tokens * slices);
-  for (auto item = static_cast<uint64_t>(first_share(num_before * slices, team.id(), team.count())); item < num_items;
-       item += static_cast<uint64_t>(team.count())) {
-    const auto token = static_cast<uint32_t>(item) / static_cast<uint32_t>(slices);
-    if (!f(static_cast<int64_t>(token), static_cast<int>(item - uint64_t{token} * static_cast<uint32_t>(slices))))
-      return false;
+  const auto slices = static_cast<int64_t>(args.slices.divisor), num_items = num_tokens * slices;
+  MOEWAY_ROLL
+  for (int64_t item = first_share(num_before * slices, team.id(), team.count()); item < num_items;
+       item += team.count()) {
+    const int64_t token = item >> 31 == 0 ? args.slices.divide(static_cast<uint32_t>(item)) : item / slices;
+    if (!f(token, static_cast<int>(item - token * slices))) return false;
   }
   return true;
 }
 
+// Results that a received token takes back.
+MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const std::byte* received) {
+  if (shape.results != layout::Results::kPerRoute) return 1;
+  return static_cast<uint32_t>(reinterpret_cast<const layout::ReceivedToken*>(received)->num_routes);
+}
+
+template <class Team>
+MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num) {
+  team.leader([&] {
+    // Relaxed: the host reads it after the launch.
+    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num});
+  });
+}
+
+// What dispatch has left behind, read as early as possible: numbers of both epochs, before it is known which one it is.
+template <class Team>
+struct Arrivals {
+  int32_t own[layout::kEpochs];
+  typename Team::template Spread<uint32_t> received;  // [kEpochs, W], if a warp has lanes for so many.
+  uint64_t epoch;
+
+  MOEWAY_FN Arrivals(const Team& team, const Round& round, uint64_t of) : epoch(of) {
+    const auto* tokens = round.at<const int32_t>(round.workspace.num_tokens(0));
+    own[0] = tokens[0];
+    own[1] = tokens[1];
+    const auto* numbers = round.at<const uint32_t>(round.workspace.num_received(0, 0));
+    const int32_t n = layout::kEpochs * round.shape().num_ranks();
+    received = team.spread(n < exec::kSpread ? n : exec::kSpread, [&](int i) { return numbers[i]; });
+  }
+  MOEWAY_FN int32_t num_tokens(int parity) const { return own[parity]; }
+  MOEWAY_FN uint32_t num_received(const Round& round, int parity, int32_t src) const {
+    const int32_t i = parity * round.shape().num_ranks() + src;
+    if (i < exec::kSpread) return received.get(i);
+    return *round.at<const uint32_t>(round.workspace.num_received(parity, src));
+  }
+};
+
 // Returns this team's share of what has been received. `own_direct`: own tokens are left to the receiving half.
 template <class Config, class Team, class Peers>
-MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch,
-                            bool own_direct) {
+MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Peers& peers,
+                            const Arrivals<Team>& arrivals, bool own_direct) {
   const Round& round = args.round;
   const layout::Shape& shape = round.shape();
+  const uint64_t epoch = arrivals.epoch;
   const int parity = parity_of(epoch);
   const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch);
-  const auto* num_received = round.at<const uint32_t>(round.workspace.num_received(parity, 0));
   int64_t num_before = 0;
-  uint32_t num_results = 0;
-  const auto count = [&](int32_t src, int64_t index) {
-    const int64_t memory = round.workspace.received(parity, src, index);
-    const bool per_route = shape.results == layout::Results::kPerRoute;
-    num_results += per_route ? static_cast<uint32_t>(round.at<const layout::ReceivedToken>(memory)->num_routes) : 1u;
-  };
-  for (int32_t step = 0; step < shape.num_ranks(); ++step) {
+  uint32_t num = 0;
+  MOEWAY_ROLL
+  for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
     const int32_t turn = round.rank + step, src = turn < shape.num_ranks() ? turn : turn - shape.num_ranks();
     // Own tokens are kept under their numbers, and some have no expert here.
     const bool own = src == round.rank;
-    const int64_t num_tokens =
-        own ? *round.at<const int32_t>(round.workspace.num_tokens(parity)) : int64_t{num_received[src]};
-    for_each_slice(team, num_before, num_tokens, args.hidden, [&](int64_t index, int slice) {
+    const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
+    for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;
-      if (slice == 0) count(src, index);
-      if (!own || !own_direct) combiner.return_slice(src, index, slice);
+      if (slice == 0)
+        num += num_results(shape, round.at<const std::byte>(round.workspace.received(parity, src, index)));
+      combiner.return_slice(src, index, slice);
       return true;
     });
     num_before += num_tokens;
   }
-  team.leader([&] {
-    // Relaxed: the host reads it after the launch.
-    if (num_results > 0)
-      exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num_results});
-  });
+  count_results(team, round, num);
 }
 
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine_send(const Team& team, const CombineArgs& args, const Peers& peers) {
-  const uint64_t epoch = args.round.epoch(team);
-  send_results<Config>(team.warp(), args, peers, epoch, false);
+  team.begin();
+  const auto& warp = team.warp();
+  send_results<Config>(warp, args, peers, Arrivals(warp, args.round, args.round.epoch(team)), false);
 }
 
 }  // namespace moeway::kernels::direct

@@ -12,6 +12,9 @@ MOEWAY_FN exec::Failure corrupt(exec::Awaited what, int32_t src, int64_t index, 
   return {exec::FailureKind::kCorrupt, {what, src, index}, static_cast<uint64_t>(limit), static_cast<uint64_t>(seen)};
 }
 
+// Rows of an expert up to where the next one may start. A long division: not in the way of those who need none.
+MOEWAY_RARE int64_t padded_rows(int64_t rows, int64_t alignment) { return layout::round_up(rows, alignment); }
+
 template <class Team, class Peers>
 class Counts {
  public:
@@ -29,10 +32,24 @@ class Counts {
   // Waits for the counts of all sources and works out where rows belong. False if the launch must end. What it leaves in
   // scratch may be read after the team's next barrier.
   MOEWAY_FN bool recv() const {
-    // Lanes may differ in what they find, so all of them wait for everything.
-    const bool slots = recv_slots(), rows = recv_rows();
-    if (shape_.rows != layout::Rows::kPacked) return slots && rows;
-    if (!team_.all(slots && rows)) return false;
+    // A lane takes an expert, and one a source's number of tokens too. Lanes may differ in what they find, so all of them
+    // wait for everything.
+    const int32_t num_ranks = shape_.num_ranks();
+    bool good = true;
+    const bool come = team_.poll_each(
+        num_local_ > num_ranks ? num_local_ : num_ranks,
+        [&](int32_t i) {
+          const bool slots = i >= num_ranks || take_slots(i, &good);
+          return (i >= num_local_ || take_rows(i, &good)) && slots;
+        },
+        [&](int32_t i) {
+          if (i < num_ranks && !exec::has_tag(slots_word(i), epoch_)) return missing(i, slots_word(i));
+          int32_t src = 0;
+          while (src + 1 < num_ranks && exec::has_tag(rows_word(src, i), epoch_)) ++src;
+          return missing(src, rows_word(src, i));
+        });
+    if (shape_.rows != layout::Rows::kPacked) return come && good;
+    if (!team_.all(come && good)) return false;
     place_experts();
     return true;
   }
@@ -60,7 +77,10 @@ class Counts {
         shape_.num_ranks(),
         // Acquire; pairs with release_credit(): makes visible that the source has read and written all of it.
         [&](int32_t src) { return exec::load_acquire<exec::Scope::kSystem>(credit(src)) == epoch_; },
-        [&](int32_t src) { return missing(src, exec::load_acquire<exec::Scope::kSystem>(credit(src))); });
+        [&](int32_t src) {
+          return exec::Missing{
+              {exec::Awaited::kCounts, src, 0}, epoch_, exec::load_acquire<exec::Scope::kSystem>(credit(src))};
+        });
   }
 
  private:
@@ -71,55 +91,40 @@ class Counts {
     // Relaxed: a count tells its epoch itself.
     return exec::load_relaxed<exec::Scope::kSystem>(reinterpret_cast<const uint64_t*>(counts(src) + 1) + expert);
   }
-  MOEWAY_FN exec::Missing missing(int32_t src, uint64_t seen) const {
-    return {{exec::Awaited::kCounts, src, 0}, epoch_, seen};
+  MOEWAY_FN uint64_t slots_word(int32_t src) const {
+    return exec::load_relaxed<exec::Scope::kSystem>(&counts(src)->num_slots);  // Relaxed: as in rows_word().
+  }
+  MOEWAY_FN exec::Missing missing(int32_t src, uint64_t word) const {
+    return {{exec::Awaited::kCounts, src, 0}, epoch_, exec::epoch_of(word, epoch_)};
   }
 
-  MOEWAY_FN bool recv_slots() const {
-    const auto word = [&](int32_t src) {
-      return exec::load_relaxed<exec::Scope::kSystem>(&counts(src)->num_slots);  // Relaxed: as in rows_word().
-    };
-    bool good = true;
-    const bool come = team_.poll_each(
-        shape_.num_ranks(),
-        [&](int32_t src) {
-          const uint64_t seen = word(src);
-          if (!exec::has_tag(seen, epoch_)) return false;
-          const auto num_slots = static_cast<uint32_t>(seen);
-          scratch_.num_slots[src] = num_slots;
-          if (num_slots > static_cast<uint32_t>(shape_.max_tokens)) {
-            team_.fail(corrupt(exec::Awaited::kCounts, src, 0, shape_.max_tokens, num_slots));
-            good = false;
-          }
-          return true;
-        },
-        [&](int32_t src) { return missing(src, exec::epoch_of(word(src), epoch_)); });
-    return come && good;
+  // What a peer says is checked before it becomes an address, and is not read from its memory again after that.
+  MOEWAY_FN bool take_slots(int32_t src, bool* good) const {
+    const uint64_t word = slots_word(src);
+    const auto num_slots = static_cast<uint32_t>(word);
+    scratch_.num_slots[src] = num_slots;
+    if (!exec::has_tag(word, epoch_)) return false;
+    if (num_slots > static_cast<uint32_t>(shape_.max_tokens)) {
+      team_.fail(corrupt(exec::Awaited::kCounts, src, 0, shape_.max_tokens, num_slots));
+      *good = false;
+    }
+    return true;
   }
-
-  // A lane takes an expert: its rows from each source, one after the other. What a peer says is checked before it becomes
-  // an address, and is not read from its memory again after that.
-  MOEWAY_FN bool recv_rows() const {
-    bool good = true;
-    const bool come = team_.poll_each(
-        num_local_, [&](int32_t e) { return add_rows(e, &good); },
-        [&](int32_t e) {
-          int32_t src = 0;
-          while (src + 1 < shape_.num_ranks() && exec::has_tag(rows_word(src, e), epoch_)) ++src;
-          return missing(src, exec::epoch_of(rows_word(src, e), epoch_));
-        });
-    return come && good;
-  }
-  MOEWAY_FN bool add_rows(int32_t e, bool* good) const {
+  // An expert's rows from each source, one after the other.
+  MOEWAY_FN bool take_rows(int32_t e, bool* good) const {
     constexpr int32_t kAtOnce = 4;  // Loads in flight together.
     const auto most =
         static_cast<uint32_t>(shape_.max_tokens) * (args_.distinct_experts ? 1u : static_cast<uint32_t>(shape_.topk));
     uint32_t sum = 0;
     bool come = true;
+    MOEWAY_ROLL
     for (int32_t base = 0; base < shape_.num_ranks(); base += kAtOnce) {
       uint64_t words[kAtOnce];
+      MOEWAY_UNROLL
       for (int32_t i = 0; i < kAtOnce; ++i) words[i] = base + i < shape_.num_ranks() ? rows_word(base + i, e) : 0;
-      for (int32_t i = 0; i < kAtOnce && base + i < shape_.num_ranks(); ++i) {
+      MOEWAY_UNROLL
+      for (int32_t i = 0; i < kAtOnce; ++i) {
+        if (base + i >= shape_.num_ranks()) break;
         come = come && exec::has_tag(words[i], epoch_);
         const auto count = static_cast<uint32_t>(words[i]);
         if (come && count > most) {
@@ -137,10 +142,11 @@ class Counts {
   // packed: experts one after another. Every lane adds up for itself: experts of one rank are few.
   MOEWAY_FN void place_experts() const {
     team_.lanes(num_local_,
-                [&](int32_t e) { scratch_.padded_rows[e] = layout::round_up(scratch_.num_rows[e], args_.alignment); });
+                [&](int32_t e) { scratch_.padded_rows[e] = padded_rows(scratch_.num_rows[e], args_.alignment); });
     team_.sync();
     team_.lanes(num_local_, [&](int32_t e) {
       int64_t first = 0;
+      MOEWAY_ROLL
       for (int32_t before = 0; before < e; ++before) first += scratch_.padded_rows[before];
       scratch_.first_row[e] = first;
     });

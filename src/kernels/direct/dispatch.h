@@ -8,20 +8,29 @@
 
 namespace moeway::kernels::direct {
 
+template <class Config, class Team, class Peers>
+MOEWAY_FN TokenReceiver<Config, Team, Peers> make_receiver(const Team& team, const DispatchArgs& args,
+                                                           const Peers& peers, uint64_t epoch,
+                                                           const DispatchScratch& scratch) {
+  return {team, args, peers, epoch, scratch};
+}
+
 // Receives this team's share of the tokens of all sources but `except`.
-template <class Team, class Peers>
-MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Team, Peers>& receiver, const DispatchArgs& args,
-                          const DispatchScratch& scratch, int32_t except) {
+template <class Config, class Team, class Peers>
+MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Config, Team, Peers>& receiver,
+                          const DispatchArgs& args, const DispatchScratch& scratch, int32_t except) {
   const layout::Shape& shape = args.round.shape();
   int64_t num_before = 0;
+  MOEWAY_ROLL
   for (int32_t step = 0; step < shape.num_ranks(); ++step) {
     // Every rank starts with another source, so that they do not all wait for the same one.
     const int32_t turn = args.round.rank + step, src = turn < shape.num_ranks() ? turn : turn - shape.num_ranks();
     if (src == except) continue;
     const int64_t num_slots = scratch.num_slots[src];
-    if (num_slots == 0 && shape.rows == layout::Rows::kTokenMajor && src % team.count() == team.id()) {
+    if (Config::kTokenMajor && num_slots == 0 && src % team.count() == team.id()) {
       receiver.clear_source(src);
     }
+    MOEWAY_ROLL
     for (int64_t i = first_share(num_before, team.id(), team.count()); i < num_slots; i += team.count()) {
       if (!receiver.recv(src, i)) return false;
     }
@@ -30,14 +39,15 @@ MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Team, Peers>& re
   return true;
 }
 
-template <class Team, class Peers>
+template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const Peers& peers) {
+  team.begin();
   const uint64_t epoch = args.round.epoch(team);
   const DispatchScratch scratch(team.scratch(), args.round.shape());
   if (!team.all(Counts(team, args, peers, epoch, scratch).recv())) return;
   if (team.id() == 0) Counts(team, args, peers, epoch, scratch).publish();
   team.each_half([&](const auto& half) {
-    const TokenReceiver receiver(half, args, peers, epoch, scratch);
+    const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
     if (!recv_share(half, receiver, args, scratch, -1)) return false;
     return half.id() != half.count() - 1 || Counts(half, args, peers, epoch, scratch).recv_credit();
   });
@@ -45,20 +55,24 @@ MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const P
 
 // Both halves in one launch. While one half of a team sends its tokens, and copies those for experts of its own rank to
 // their rows at once, the other announces them and receives.
-template <class Team, class Peers>
+template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
-  const uint64_t epoch = round.last_epoch(team) + 1;
   const DispatchScratch scratch(team.scratch(), round.shape());
+  clear_counters(team, round.shape(), scratch);
+  team.begin();
+  const uint64_t epoch = round.last_epoch(team) + 1;
+  team.sync();
   const Share share(team.id(), team.count(), args.num_tokens);
   const bool last = team.id() == team.count() - 1;
   // token_major leaves every token in the heap first: the caller may want to read it there.
-  const bool own_direct = round.shape().rows != layout::Rows::kTokenMajor;
+  constexpr bool own_direct = !Config::kTokenMajor;
 
   typename Team::Held held;
   bool here = false;
   const bool counted = team.both(
       [&](const auto& half) {
+        if (last) release_credit(half, round, peers, epoch);
         if (share.begin < share.end) {
           here = TokenSender(half, args, peers, epoch, own_direct).send(share.begin, &held);
         }
@@ -71,8 +85,10 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
   if (!counted) return;
   const bool received = team.both(
       [&](const auto& half) {
+        if (last) add_sent(half, round, scratch);
         const TokenSender sender(half, args, peers, epoch, own_direct);
-        const TokenReceiver receiver(half, args, peers, epoch, scratch);
+        const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
+        MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) {
           if (token > share.begin) here = sender.send(token, &held);
           if (!own_direct || !here) continue;
@@ -82,9 +98,9 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
         return true;
       },
       [&](const auto& half) {
-        if (half.id() == 0) Counts(half, args, peers, epoch, scratch).publish();
-        const TokenReceiver receiver(half, args, peers, epoch, scratch);
+        const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
         if (!recv_share(half, receiver, args, scratch, own_direct ? round.rank : -1)) return false;
+        if (half.id() == half.count() / 2) Counts(half, args, peers, epoch, scratch).publish();
         return !last || Counts(half, args, peers, epoch, scratch).recv_credit();
       });
   if (!received) return;

@@ -13,11 +13,19 @@ inline constexpr uint64_t kNoBadRoute = ~uint64_t{0};
 struct IndexView {
   MatrixView matrix;
 
-  MOEWAY_FN int64_t at(int64_t token, int64_t k) const {
-    const std::byte* element = matrix.at(token, k);
-    return matrix.element_bytes == 8 ? *reinterpret_cast<const int64_t*>(element)
-                                     : *reinterpret_cast<const int32_t*>(element);
+  // An id as it was read: nothing is done to it until it is asked for, so that several reads are under way together.
+  struct Raw {
+    uint32_t low, high;
+  };
+  MOEWAY_FN Raw read(int64_t token, int64_t k) const {
+    const auto* words = reinterpret_cast<const uint32_t*>(matrix.at(token, k));
+    return {words[0], matrix.element_bytes == 8 ? words[1] : 0};
   }
+  MOEWAY_FN int64_t value(const Raw& raw) const {
+    return matrix.element_bytes == 8 ? static_cast<int64_t>(uint64_t{raw.high} << 32 | raw.low)
+                                     : static_cast<int32_t>(raw.low);
+  }
+  MOEWAY_FN int64_t at(int64_t token, int64_t k) const { return value(read(token, k)); }
 };
 
 struct DispatchArgs {
@@ -51,31 +59,72 @@ struct DispatchArgs {
   // and the round goes on; the caller is told.
   uint64_t* bad_route;
 
-  // The expert of route (token, k); -1 for none, or for an id that cannot be.
-  MOEWAY_FN int32_t named_expert(int64_t token, int64_t k) const {
-    const int64_t id = topk_idx.at(token, k);
+  // Worked out by complete().
+  bool whole_tokens;  // Every token, and every row, consists of whole units (exec/token_bytes.h).
+  bool whole_rows;
+
+  // The last thing before a launch, on the host.
+  void complete() {
+    const layout::Shape& shape = round.shape();
+    whole_tokens = x.whole_units() && (scales.columns == 0 || scales.whole_units());
+    whole_rows =
+        out.whole_units(shape.row_bytes) && (shape.scales_bytes == 0 || out_scales.whole_units(shape.scales_bytes));
+  }
+
+  MOEWAY_FN int32_t expert_of(int64_t id) const {
     return id < 0 || id >= round.shape().experts.num_experts ? -1 : static_cast<int32_t>(id);
   }
-  // The same; also -1 for a repeated expert where experts are distinct.
-  MOEWAY_FN int32_t expert(int64_t token, int64_t k) const {
-    const int32_t id = named_expert(token, k);
-    if (!distinct_experts || id < 0) return id;
-    for (int64_t j = 0; j < k; ++j) {
-      if (topk_idx.at(token, j) == id) return -1;
-    }
-    return id;
-  }
+  // The expert of route (token, k); -1 for none, or for an id that cannot be.
+  MOEWAY_FN int32_t named_expert(int64_t token, int64_t k) const { return expert_of(topk_idx.at(token, k)); }
   MOEWAY_FN exec::TokenBytes token(int64_t i) const { return {x.part(i), scales.part(i)}; }
-  MOEWAY_FN exec::TokenBytes row(int32_t local_expert, int64_t row) const {
-    const layout::Shape& shape = round.shape();
-    return {{out.row(local_expert, row), shape.row_bytes, 1, 1},
-            {out_scales.row(local_expert, row), shape.scales_bytes, 1, 1}};
-  }
-  MOEWAY_FN bool whole_tokens() const { return x.whole_units() && (scales.columns == 0 || scales.whole_units()); }
-  MOEWAY_FN bool whole_rows() const {
-    const layout::Shape& shape = round.shape();
-    return out.whole_units(shape.row_bytes) && (shape.scales_bytes == 0 || out_scales.whole_units(shape.scales_bytes));
-  }
 };
+
+// Compile-time choices of a kernel that receives: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts.
+template <bool kTokens>
+struct DispatchConfig {
+  static constexpr bool kTokenMajor = kTokens;
+};
+
+// The following look at the routes before a token's route `k` one by one. Of the first kSpread routes all others are at
+// hand otherwise.
+
+MOEWAY_RARE bool names_before(const DispatchArgs* args, int64_t token, int32_t k, int32_t expert) {
+  MOEWAY_ROLL
+  for (int32_t j = 0; j < k; ++j) {
+    if (args->named_expert(token, j) == expert) return true;
+  }
+  return false;
+}
+
+// Whether one of them goes to `dst`. A repeated expert does not matter: where it came first, it went to the same rank.
+MOEWAY_RARE bool goes_before(const DispatchArgs* args, int64_t token, int32_t k, int32_t dst) {
+  MOEWAY_ROLL
+  for (int32_t j = 0; j < k; ++j) {
+    const int32_t other = args->named_expert(token, j);
+    if (other >= 0 && args->round.heap.owners.of(other) == dst) return true;
+  }
+  return false;
+}
+
+// What the token's routes outside of a chunk, base .. base + n - 1, mean for one to rank `dst`.
+struct OtherChunks {
+  int32_t before;      // Routes to the same rank, before the chunk,
+  int32_t num_routes;  // and before or behind it.
+  int32_t lower;       // Lower ranks whose first route is outside the chunk.
+};
+MOEWAY_RARE OtherChunks other_chunks(const DispatchArgs* args, int64_t token, int32_t base, int32_t n, int32_t dst) {
+  OtherChunks other{0, 0, 0};
+  MOEWAY_ROLL
+  for (int32_t j = 0; j < args->round.shape().topk; ++j) {
+    if (j >= base && j < base + n) continue;
+    const int32_t expert = args->named_expert(token, j);
+    if (expert < 0 || (args->distinct_experts && names_before(args, token, j, expert))) continue;
+    const int32_t rank = args->round.heap.owners.of(expert);
+    other.before += j < base && rank == dst;
+    other.num_routes += rank == dst;
+    other.lower += rank < dst && !goes_before(args, token, j, rank);
+  }
+  return other;
+}
 
 }  // namespace moeway::kernels::direct

@@ -16,7 +16,7 @@ struct HeaderEntry {
   exec::Unit route;
 };
 
-template <class Team, class Peers>
+template <class Config, class Team, class Peers>
 class TokenReceiver {
  public:
   using Header = typename Team::template Spread<HeaderEntry>;
@@ -32,9 +32,8 @@ class TokenReceiver {
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
         scratch_(scratch),
-        bits_(shape_),
-        num_local_(shape_.experts.count(args.round.rank)),
-        whole_(args.whole_rows()) {}
+        bits_(args.round.heap.route_bits),
+        num_local_(shape_.experts.count(args.round.rank)) {}
 
   // Waits for the `index`-th token of `src`, copies it to its rows and keeps where they are. False if the launch must
   // end.
@@ -48,8 +47,12 @@ class TokenReceiver {
       return false;
     }
     std::byte* memory = record(src, src == round_.rank ? head.token : index);
-    const bool good = shape_.rows == layout::Rows::kTokenMajor ? recv_token_row(src, index, head, &header)
-                                                               : recv_rows(src, index, head, &header, memory);
+    bool good = true;
+    if constexpr (Config::kTokenMajor) {
+      good = recv_token_row(src, index, head, &header);
+    } else {
+      good = recv_rows(src, index, head, &header, memory);
+    }
     if (!good) return false;
     team_.leader([&] {
       *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
@@ -64,6 +67,7 @@ class TokenReceiver {
     std::byte* memory = record(round_.rank, token);
     const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
     auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    MOEWAY_ROLL
     for (int32_t base = 0; base < received->num_routes; base += exec::kSpread) {
       const int32_t left = received->num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
       const Places places = team_.spread(n, [&](int j) {
@@ -71,6 +75,7 @@ class TokenReceiver {
         return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
       });
       if (!known(round_.rank, token, places, n)) return false;  // The routes were changed meanwhile.
+      MOEWAY_ROLL
       for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
         hold(chunk);
         copy_to_rows(held, places, n, chunk);
@@ -125,16 +130,28 @@ class TokenReceiver {
     return {row, route.weight, static_cast<uint16_t>(route.local_expert), static_cast<uint16_t>(route.k)};
   }
   MOEWAY_FN bool known(int32_t src, int64_t index, const Places& places, int32_t n) const {
-    bool all = true;
-    for (int32_t j = 0; j < n; ++j) all = all && places.get(j).row >= 0;
+    const bool all = team_.ballot(n, [&](int j) { return places.mine(j).row < 0; }) == 0;
     if (!all) team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(0).local_expert));
     return all;
   }
+  // Where the bytes of a row lie.
+  struct Address {
+    std::byte* row;
+    std::byte* scales;
+  };
   MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, int chunk) const {
+    const auto addresses = team_.spread(n, [&](int j) {
+      const layout::RowPlace place = places.mine(j);
+      return Address{args_.out.row(place.local_expert, place.row), args_.out_scales.row(place.local_expert, place.row)};
+    });
+    MOEWAY_ROLL
     for (int32_t j = 0; j < n; ++j) {
-      const layout::RowPlace place = places.get(j);
-      team_.place(held, args_.row(place.local_expert, place.row), whole_, chunk);
+      const Address to = addresses.get(j);
+      team_.place(held, row_at(to), args_.whole_rows, chunk);
     }
+  }
+  MOEWAY_FN exec::TokenBytes row_at(const Address& to) const {
+    return {{to.row, shape_.row_bytes, 1, 1}, {to.scales, shape_.scales_bytes, 1, 1}};
   }
 
   // The rows of a token. Routes go kSpread at a time; only the first that many are worked out before the payload comes.
@@ -152,9 +169,11 @@ class TokenReceiver {
     keep(memory, src, head.token, 0, at_once(0), places);
     if (!shape_.payload_tells() && !wait_payload(src, head.token)) return false;
     typename Team::Held held;
+    MOEWAY_ROLL
     for (int chunk = 0; chunk < team_.num_chunks(format); ++chunk) {
       if (!recv_payload(src, head.token, chunk, &held)) return false;
       copy_to_rows(held, places, at_once(0), chunk);
+      MOEWAY_ROLL
       for (int32_t base = exec::kSpread; base < head.num_routes; base += exec::kSpread) {
         if (!recv_header(src, index, base, at_once(base), header)) return false;
         const Places more = to_places(at_once(base));
@@ -219,16 +238,19 @@ class TokenReceiver {
     if (args_.out.given()) {
       std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, head.token);
       typename Team::Held held;
+      MOEWAY_ROLL
       for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
         team_.get(&held, slot, shape_.token(), chunk);
-        team_.place(held, args_.row(0, row), whole_, chunk);
+        team_.place(held, row_at({args_.out.row(0, row), args_.out_scales.row(0, row)}), args_.whole_rows, chunk);
       }
     }
     clear_rows(first, previous + 1, head.token);
     clear_rows(row, 0, 1);
+    MOEWAY_ROLL
     for (int32_t base = 0; base < head.num_routes; base += exec::kSpread) {
       const int32_t left = head.num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
       if (base > 0 && !recv_header(src, index, base, n, header)) return false;
+      MOEWAY_ROLL
       for (int32_t j = 0; j < n; ++j) {
         const layout::Route route = bits_.unpack(header->get(j).route);
         if (route.local_expert >= num_local_) continue;
@@ -245,6 +267,7 @@ class TokenReceiver {
   }
   // Rows first + begin .. first + end - 1 hold no token.
   MOEWAY_FN void clear_rows(int64_t first, int64_t begin, int64_t end) const {
+    MOEWAY_ROLL
     for (int64_t row = first + begin; row < first + end; ++row) {
       team_.lanes(shape_.topk, [&](int32_t k) {
         *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = -1;
@@ -260,9 +283,8 @@ class TokenReceiver {
   std::byte* const heap_;
   const uint64_t epoch_;
   const DispatchScratch& scratch_;
-  const layout::RouteBits bits_;
+  const layout::RouteBits& bits_;
   const int32_t num_local_;
-  const bool whole_;
 };
 
 }  // namespace moeway::kernels::direct

@@ -9,17 +9,11 @@
 
 namespace moeway::kernels::direct {
 
-// Routes that announce() works on at once, unless a single token has more.
-inline constexpr int32_t kBatchRoutes = 256;
-
 class DispatchScratch {
  public:
   // While tokens are announced.
-  uint32_t* rows;     // [E]: routes to each expert before the batch.
-  uint32_t* slots;    // [W]: tokens to each rank before the batch.
-  int32_t* named;     // [batch]: the experts that the routes of the batch name.
-  int32_t* experts;   // [batch]: those that count, else -1.
-  int32_t* first_to;  // [batch]: the route's rank if none before it of the same token goes there, else -1.
+  uint32_t* rows;   // [E]: routes to each expert before the next token.
+  uint32_t* slots;  // [W]: tokens to each rank before it.
 
   // From the counts of all sources on.
   uint32_t* num_rows;    // [L]: of each expert.
@@ -43,7 +37,6 @@ class DispatchScratch {
 
   // Lays everything out; returns where `held` starts.
   MOEWAY_FN int64_t bytes(std::byte* memory, const layout::Shape& shape) {
-    const int64_t batch = shape.topk > kBatchRoutes ? shape.topk : kBatchRoutes;
     const int64_t local = shape.experts.max_local();
     int64_t offset = 0;
     const auto take = [&](auto** array, int64_t n) {
@@ -55,9 +48,6 @@ class DispatchScratch {
     take(&padded_rows, packed);
     take(&rows, shape.experts.num_experts);
     take(&slots, shape.num_ranks());
-    take(&named, batch);
-    take(&experts, batch);
-    take(&first_to, batch);
     take(&num_rows, local);
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());

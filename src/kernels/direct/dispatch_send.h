@@ -20,16 +20,16 @@ class TokenSender {
         shape_(args.round.shape()),
         peers_(peers),
         epoch_(epoch),
-        owner_(shape_.experts),
-        whole_(args.whole_tokens()),
+        owners_(args.round.heap.owners),
         own_direct_(own_direct) {}
 
   // Sends the token and leaves it, or its last chunk, in `held`. Whether this rank has an expert of it.
   MOEWAY_FN bool send(int64_t token, typename Team::Held* held) const {
     const exec::TokenFormat format = shape_.token();
     bool here = false;
+    MOEWAY_ROLL
     for (int chunk = 0; chunk < team_.num_chunks(format); ++chunk) {
-      team_.hold(held, args_.token(token), whole_, chunk);
+      team_.hold(held, args_.token(token), args_.whole_tokens, chunk);
       for_each_rank(token, [&](int32_t dst) {
         here = here || dst == round_.rank;
         if (own_direct_ && dst == round_.rank) return;
@@ -42,34 +42,30 @@ class TokenSender {
 
   // Chunk `chunk` of the token, whose last chunk `held` has.
   MOEWAY_FN void hold_again(int64_t token, int chunk, typename Team::Held* held) const {
-    if (team_.num_chunks(shape_.token()) > 1) team_.hold(held, args_.token(token), whole_, chunk);
+    if (team_.num_chunks(shape_.token()) > 1) team_.hold(held, args_.token(token), args_.whole_tokens, chunk);
   }
 
  private:
   // f(rank) for each rank that owns an expert of the token, once.
   template <class F>
   MOEWAY_FN void for_each_rank(int64_t token, F f) const {
+    MOEWAY_ROLL
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
-      const int32_t n = shape_.topk - base < exec::kSpread ? shape_.topk - base : exec::kSpread;
+      const int32_t left = shape_.topk - base, n = left < exec::kSpread ? left : exec::kSpread;
       const auto dst = team_.spread(n, [&](int i) { return destination(token, base + i, base); });
-      for (int32_t i = 0; i < n; ++i) {
-        const int32_t rank = dst.get(i);
-        bool again = rank < 0;
-        for (int32_t j = 0; j < i; ++j) again = again || dst.get(j) == rank;
-        if (!again) f(rank);
-      }
+      const auto same = team_.match(n, dst);
+      const uint32_t firsts =
+          team_.ballot(n, [&](int i) { return dst.mine(i) >= 0 && (same.mine(i) & exec::below(i)) == 0; });
+      MOEWAY_ROLL
+      for (uint32_t rest = firsts; rest != 0; rest &= rest - 1) f(dst.get(exec::lowest(rest)));
     }
   }
   // The rank of a route; -1 if there is none, or if a route before `base` goes there.
   MOEWAY_FN int32_t destination(int64_t token, int32_t k, int32_t base) const {
     const int32_t expert = args_.named_expert(token, k);
     if (expert < 0) return -1;
-    const int32_t dst = owner_(expert);
-    for (int32_t j = 0; j < base; ++j) {
-      const int32_t other = args_.named_expert(token, j);
-      if (other >= 0 && owner_(other) == dst) return -1;
-    }
-    return dst;
+    const int32_t dst = owners_.of(expert);
+    return base > 0 && goes_before(&args_, token, base, dst) ? -1 : dst;
   }
   MOEWAY_FN std::byte* payload(int32_t dst, int64_t token) const {
     return peers_.heap(dst) + round_.heap.payload(parity_of(epoch_), round_.rank, token);
@@ -92,8 +88,8 @@ class TokenSender {
   const layout::Shape& shape_;
   const Peers& peers_;
   const uint64_t epoch_;
-  const layout::Owners owner_;
-  const bool whole_, own_direct_;
+  const layout::Owners& owners_;
+  const bool own_direct_;
 };
 
 MOEWAY_FN void keep_num_tokens(const Round& round, uint64_t epoch, int32_t num_tokens) {
@@ -103,14 +99,19 @@ MOEWAY_FN void keep_num_tokens(const Round& round, uint64_t epoch, int32_t num_t
 template <class Team, class Peers>
 MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
-  const uint64_t epoch = round.last_epoch(team) + 1;
   const DispatchScratch scratch(team.scratch(), round.shape());
+  clear_counters(team, round.shape(), scratch);
+  team.begin();
+  const uint64_t epoch = round.last_epoch(team) + 1;
+  team.sync();
   const Share share(team.id(), team.count(), args.num_tokens);
   const bool last = team.id() == team.count() - 1;
   team.both(
       [&](const auto& half) {
+        if (last) release_credit(half, round, peers, epoch);
         const TokenSender sender(half, args, peers, epoch, false);
         typename Team::Held held;
+        MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) sender.send(token, &held);
         return true;
       },
@@ -118,6 +119,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
         Announcer(half, args, peers, epoch, scratch, false).run(share, last);
         return true;
       });
+  if (last) add_sent(team, round, scratch);
   if (team.id() == 0) team.leader([&] { keep_num_tokens(round, epoch, args.num_tokens); });
   round.set_last_epoch(team, epoch);
 }

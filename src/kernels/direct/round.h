@@ -23,7 +23,7 @@ struct MatrixView {
   MOEWAY_FN std::byte* at(int64_t i, int64_t j) const { return row(i) + j * column_stride; }
   MOEWAY_FN exec::Part part(int64_t i) const { return {row(i), columns * element_bytes, column_stride, element_bytes}; }
   // Whether every row consists of whole units at their natural addresses.
-  MOEWAY_FN bool whole_units() const {
+  bool whole_units() const {
     return part(0).whole_units() && row_stride % static_cast<int64_t>(sizeof(exec::Unit)) == 0;
   }
 };
@@ -40,7 +40,7 @@ struct RowsView {
     return data + local_expert * expert_stride + row * row_stride;
   }
   // Whether every row of `bytes` bytes consists of whole units at their natural addresses.
-  MOEWAY_FN bool whole_units(int64_t bytes) const {
+  bool whole_units(int64_t bytes) const {
     constexpr int64_t kUnit = sizeof(exec::Unit);
     return exec::Part{data, bytes, 1, 1}.whole_units() && expert_stride % kUnit == 0 && row_stride % kUnit == 0;
   }
@@ -72,8 +72,10 @@ struct Round {
   // After a barrier behind last_epoch(). Words of teams that this launch does not have are shared out.
   template <class Team>
   MOEWAY_FN void set_last_epoch(const Team& team, uint64_t epoch) const {
-    const int32_t words = (layout::kMaxTeams - team.id() + team.count() - 1) / team.count();
-    team.lanes(words, [&](int32_t i) { *at<uint64_t>(workspace.epoch(team.id() + i * team.count())) = epoch; });
+    team.lanes(layout::kMaxTeams, [&](int32_t i) {
+      const int32_t word = team.id() + i * team.count();
+      if (word < layout::kMaxTeams) *at<uint64_t>(workspace.epoch(word)) = epoch;
+    });
   }
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
 };
@@ -97,7 +99,8 @@ struct Share {
 // starts among those of a source when `num_before` came before them.
 MOEWAY_FN int64_t first_share(int64_t num_before, int id, int count) {
   if (num_before == 0) return id;  // Most often; a division is long.
-  const int64_t turn = num_before % count;
+  const int64_t turn =
+      num_before >> 31 == 0 ? static_cast<uint32_t>(num_before) % static_cast<uint32_t>(count) : num_before % count;
   return turn <= id ? id - turn : id - turn + count;
 }
 

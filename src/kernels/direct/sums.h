@@ -69,6 +69,7 @@ template <class T, class Team, class Row, class Weight>
 MOEWAY_FN void add_rows(const Team& team, int slice, int hidden, int32_t n, Row row, Weight weight, bool whole,
                         Sum<Team>* sum) {
   if (!whole) {
+    MOEWAY_ROLL
     for (int32_t j = 0; j < n; ++j) {
       Slice<Team, T> one;
       one.load(team, slice, hidden, row(j), false);
@@ -76,20 +77,21 @@ MOEWAY_FN void add_rows(const Team& team, int slice, int hidden, int32_t n, Row 
     }
     return;
   }
-  constexpr int32_t kAtOnce = Team::kRowsAtOnce;
-  for (int32_t base = 0; base < n; base += kAtOnce) {
-    Slice<Team, T> rows[kAtOnce];
-    MOEWAY_UNROLL
-    for (int32_t i = 0; i < kAtOnce; ++i) {
-      const bool wanted = base + i < n;
-      const auto* elements = reinterpret_cast<const T*>(row(wanted ? base + i : base));
-      team.pieces(slice, hidden,
-                  [&](int p, int first, int num) { rows[i].piece[p].load(elements + first, num, wanted); });
-    }
-    MOEWAY_UNROLL
-    for (int32_t i = 0; i < kAtOnce; ++i) {
-      if (base + i < n) rows[i].add_to(team, slice, hidden, weight(base + i), sum);
-    }
+  typename Team::template Queue<T> queue(team);
+  const auto ask = [&](int32_t j) {
+    if (j < n)
+      queue.ask(reinterpret_cast<const T*>(row(j)), slice, hidden);
+    else
+      queue.skip();
+  };
+  MOEWAY_ROLL
+  for (int32_t j = 0; j < queue.kAhead; ++j) ask(j);
+  MOEWAY_ROLL
+  for (int32_t j = 0; j < n; ++j) {
+    Slice<Team, T> one;
+    queue.next(one.piece);
+    one.add_to(team, slice, hidden, weight(j), sum);
+    ask(j + queue.kAhead);
   }
 }
 
