@@ -52,7 +52,7 @@ class DispatchOutput:
     scales: Optional[TensorLike] = None
     num_rows: Optional[TensorLike] = None  # int32 [L]: rows of each local expert
     first_row: Optional[TensorLike] = None  # int64 [L], optional, not token_major: first row of each expert
-    row_source: Optional[TensorLike] = None  # int32 [..., 3], optional, not token_major: a row's source rank, token, k
+    row_source: Optional[TensorLike] = None  # int32 [..., 3], optional, not token_major: source rank, token, k
     topk_idx: Optional[TensorLike] = None  # token_major: int32 [W * M, K], local experts, -1 for none here
     topk_weights: Optional[TensorLike] = None  # token_major: f32 [W * M, K]
 

@@ -157,7 +157,7 @@ class Tensor:
 
 def struct_of(name: str, value: Optional[TensorLike], expected: Optional[DType], device_index: int,
               write: bool = False) -> TensorStruct:
-    """The moeway_tensor of an argument; None gives one without dimensions, which says that there is no tensor.
+    """The moeway_tensor of an argument; None gives one without dimensions: there is no tensor.
 
     The struct keeps the memory alive. Raises InvalidArgumentError where `value` is no tensor, or is to be written and must
     not be.
