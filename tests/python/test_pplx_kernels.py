@@ -109,7 +109,7 @@ def test_mistakes_are_named():
             ata.combine(x, indices, weights, rows, None)
         with pytest.raises(moeway.InvalidArgumentError, match="rows of dp_x have 1024 bytes, expected at most 512"):
             ata.dispatch(counts, rows, None, x.float(), None, indices, None)
-        with pytest.raises(moeway.InvalidArgumentError, match="expected neither dp_x_scale"):
+        with pytest.raises(moeway.InvalidArgumentError, match="expected neither of dp_x_scale"):
             ata.dispatch(counts, rows, None, x, torch.ones(M, 2), indices, None)
         ata.dispatch(counts, rows, None, x, None, indices, None)
         with pytest.raises(moeway.InvalidArgumentError, match="expected torch.bfloat16 and torch.bfloat16"):

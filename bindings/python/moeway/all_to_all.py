@@ -71,9 +71,9 @@ class AllToAllStats(NamedTuple):
 class AllToAll:
     """Dispatch and combine of one shape. Creation is collective and takes all memory; a context manager closes it.
 
-    `config` is an AllToAllConfig, or its fields come as keyword arguments: AllToAll(communicator, num_experts=8, topk=2,
-    hidden=64, max_tokens=16). Use by one thread at a time. On CUDA ranks calls go to torch's (or cupy's) current stream
-    unless set_stream has named one.
+    `config` is an AllToAllConfig, or its fields come as keyword arguments: AllToAll(communicator, num_experts=8,
+    topk=2, hidden=64, max_tokens=16). Use by one thread at a time. On CUDA ranks calls go to torch's (or cupy's)
+    current stream unless set_stream has named one.
     """
 
     def __init__(self, communicator: Communicator, config: Optional[AllToAllConfig] = None, **fields: Any) -> None:

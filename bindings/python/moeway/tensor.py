@@ -159,8 +159,8 @@ def struct_of(name: str, value: Optional[TensorLike], expected: Optional[DType],
               write: bool = False) -> TensorStruct:
     """The moeway_tensor of an argument; None gives one without dimensions: there is no tensor.
 
-    The struct keeps the memory alive. Raises InvalidArgumentError where `value` is no tensor, or is to be written and must
-    not be.
+    The struct keeps the memory alive. Raises InvalidArgumentError where `value` is no tensor, or is to be written and
+    must not be.
     """
     if value is None:
         return TensorStruct()

@@ -1,11 +1,11 @@
 """pplx_kernels.AllToAll over moeway.
 
-Payload and scales travel as bytes; weights come with combine. Of what the original leaves open until a call, the types of
-combine's rows and results matter to moeway at creation: the first round takes float32 for both, which holds whatever comes
-exactly, and later rounds use the types that the first combine was given. `out_dtype` says them at once.
+Payload and scales travel as bytes; weights come with combine. Of what the original leaves open until a call, the types
+of combine's rows and results matter to moeway at creation: the first round takes float32 for both, which holds whatever
+comes exactly, and later rounds use the types that the first combine was given. `out_dtype` says them at once.
 
-Replicas (dp_size ranks with the same tokens): each sends its share of the tokens, and a second, small exchange gives the
-results of all shares to all of them.
+Replicas (dp_size ranks with the same tokens): each sends its share of the tokens, and a second, small exchange gives
+the results of all shares to all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _as_bytes(tensor: torch.Tensor, width: int, name: str) -> torch.Tensor:
     """Rows as uint8 [..., width]; the original rounds rows up, so narrower ones get zeros behind them."""
     raw = tensor.contiguous().view(torch.uint8)
     if raw.shape[-1] > width:
-        raise InvalidArgumentError(f"rows of {name} have {raw.shape[-1]} bytes, expected at most {width} as at creation")
+        raise InvalidArgumentError(f"rows of {name} have {raw.shape[-1]} bytes, expected at most {width}")
     return raw if raw.shape[-1] == width else torch.nn.functional.pad(raw, (0, width - raw.shape[-1]))
 
 
@@ -119,12 +119,13 @@ class AllToAll:
                  do_recv: bool = True) -> None:
         """Tokens to experts: out_expert_x [L, max_num_tokens * world_size / dp_size, hidden], counts int32 [L].
 
-        dp_x [m, hidden], indices [m, experts_per_token] uint32, int32 or int64, bound_m: how many of the m tokens count.
+        dp_x [m, hidden], indices [m, experts_per_token] uint32, int32 or int64, bound_m: how many of the tokens count.
         """
         token_bytes, scale_bytes = self._shape.hidden_dim_bytes, self._shape.hidden_dim_scale_bytes
         if {dp_x_scale is None, out_expert_x_scale is None} != {scale_bytes == 0}:
-            expected = "dp_x_scale and out_expert_x_scale" if scale_bytes else "neither dp_x_scale nor out_expert_x_scale"
-            raise InvalidArgumentError(f"hidden_dim_scale_bytes was {scale_bytes}: expected {expected}")
+            expected = "both" if scale_bytes else "neither"
+            raise InvalidArgumentError(f"hidden_dim_scale_bytes was {scale_bytes}: expected {expected} of dp_x_scale and "
+                                       "out_expert_x_scale")
         if do_send:
             share = self._share(len(indices))
             idx = self._bounded(_signed(indices), bound_m)[share]
@@ -211,8 +212,8 @@ class AllToAll:
         """The results of all replicas' shares, in the order of the tokens."""
         if y.dtype not in self._sharing:
             self._sharing[y.dtype] = plain.AllToAll(
-                self._communicator, num_experts=self._communicator.size, topk=self._shape.dp_size, hidden=self._shape.hidden_dim,
-                max_tokens=self._max_share, dispatch_dtype=y.dtype, layout="expert_packed",
+                self._communicator, num_experts=self._shape.world_size, topk=self._shape.dp_size,
+                hidden=self._shape.hidden_dim, max_tokens=self._max_share, dispatch_dtype=y.dtype, layout="expert_packed",
                 weights="at_combine", distinct_experts=True)
         first = self._communicator.rank - self._replica
         replicas = torch.arange(first, first + self._shape.dp_size, dtype=torch.int32, device=y.device)

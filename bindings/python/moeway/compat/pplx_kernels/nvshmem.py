@@ -1,5 +1,5 @@
-"""The functions of pplx_kernels.nvshmem. There is no NVSHMEM behind them: the unique id is where ranks meet by TCP, and what
-nvshmem_init makes is the communicator of AllToAll.internode.
+"""The functions of pplx_kernels.nvshmem. There is no NVSHMEM behind them: the unique id says where ranks meet by TCP, and
+what nvshmem_init makes is the communicator of AllToAll.internode.
 """
 
 from __future__ import annotations
@@ -116,4 +116,4 @@ def nvshmem_malloc(shape: Sequence[int], dtype: torch.dtype, device: torch.devic
 
 def nvshmem_alltoall(dest: torch.Tensor, source: torch.Tensor) -> None:
     """Not here: raises NotImplementedError."""
-    raise NotImplementedError("nvshmem_alltoall: moeway has no dense all-to-all; torch.distributed.all_to_all_single has")
+    raise NotImplementedError("nvshmem_alltoall: moeway has no dense all-to-all; torch.distributed has one")
