@@ -9,7 +9,7 @@ import numpy as np
 NUM_RANKS = 4
 
 
-def run_rank(group: moeway.ThreadGroup, rank: int) -> None:
+def run_rank(group: moeway.ThreadGroup, rank: int, results: dict) -> None:
     x = np.float32([[1, 2, 3, 4]])
     experts, weights = np.int32([[rank, 7 - rank]]), np.float32([[0.25, 0.75]])
     with moeway.Communicator(moeway.Bootstrap.threads(group, rank)) as communicator, \
@@ -18,17 +18,18 @@ def run_rank(group: moeway.ThreadGroup, rank: int) -> None:
         routing, received = all_to_all.dispatch(x, experts, weights)
         for expert, num_rows in zip(received.x, received.num_rows):
             expert[:num_rows] *= 10  # Instead of an expert.
-        y = all_to_all.combine(routing, received.x)
-        print(f"rank {rank}: y = {' '.join(f'{value:g}' for value in y[0])}")
+        results[rank] = all_to_all.combine(routing, received.x)
 
 
 def main() -> None:
-    group = moeway.ThreadGroup(NUM_RANKS)
-    ranks = [threading.Thread(target=run_rank, args=(group, rank)) for rank in range(NUM_RANKS)]
+    group, results = moeway.ThreadGroup(NUM_RANKS), {}
+    ranks = [threading.Thread(target=run_rank, args=(group, rank, results)) for rank in range(NUM_RANKS)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join()
+    for rank, y in sorted(results.items()):
+        print(f"rank {rank}: y = {' '.join(f'{value:g}' for value in y[0])}")
 
 
 if __name__ == "__main__":

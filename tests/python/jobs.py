@@ -5,25 +5,31 @@ import dataclasses
 import moeway
 import numpy as np
 import reference
+from places import place_of
 
 PATTERN = 0x5A  # In every byte of an output before a call: what is not written must still hold it.
 
 
-def _filled(output):
+def _filled(place, output):
     for field in dataclasses.fields(output):
         array = getattr(output, field.name)
-        if array is not None and array.size:
-            array.view(np.uint8)[...] = PATTERN
+        if array is not None and 0 not in array.shape:
+            place.fill(array, PATTERN)
     return output
+
+
+def _on_host(place, output):
+    return moeway.DispatchOutput(**{field.name: place.get(getattr(output, field.name))
+                                    for field in dataclasses.fields(output)})
 
 
 def _is_untouched(array):
     return (np.ascontiguousarray(array).view(np.uint8) == PATTERN).all()
 
 
-def _strided(array):
+def _strided(place, array):
     """The same values with a gap between columns and rows."""
-    wide = np.zeros((array.shape[0] * 2, array.shape[1] * 2), array.dtype)
+    wide = place.zeros((array.shape[0] * 2, array.shape[1] * 2), array)
     wide[::2, ::2] = array
     return wide[::2, ::2]
 
@@ -94,37 +100,43 @@ def token_rows(case, rank, output, x, scales):
 def run_case(communicator, case, form="calls", index_dtype=np.int32, num_rounds=3):
     """Rounds with different data. form: "calls" one call each, "phases" the four, "outputs" with the caller's outputs,
     "view" token_major out of the heap."""
-    rank = communicator.rank
+    rank, place = communicator.rank, place_of(communicator)
+    at_dispatch = case.weights == "at_dispatch"
     with moeway.AllToAll(communicator, **case.config()) as all_to_all:
         for number in range(num_rounds):
             batches = [reference.make_batch(case, r, number, index_dtype) for r in range(case.num_ranks)]
             mine = batches[rank]
-            at_dispatch = case.weights == "at_dispatch"
-            x, idx = (_strided(mine.x), _strided(mine.topk_idx)) if number == 2 else (mine.x, mine.topk_idx)
-            given = (x, idx, mine.topk_weights if at_dispatch else None, mine.scales)
-            output = _filled(all_to_all.allocate_output(in_heap=form == "view"))
+            x, idx, weights, scales = map(place.put, (mine.x, mine.topk_idx, mine.topk_weights, mine.scales))
+            if number == 2:
+                x, idx = _strided(place, x), _strided(place, idx)
+            given = (x, idx, weights if at_dispatch else None, scales)
+            output = _filled(place, all_to_all.allocate_output(place.kind, in_heap=form == "view"))
             if form in ("phases", "view"):
                 routing = all_to_all.dispatch_send(*given)
                 assert all_to_all.dispatch_recv(routing, output) is output
             else:
                 routing, output = all_to_all.dispatch(*given, output=output)
+            received = _on_host(place, output)
             if case.layout == "token_major":
-                received = all_to_all.view(routing) if form == "view" else (output.x, output.scales)
-                check_tokens(case, batches, rank, output, *received)
-                rows = token_rows(case, rank, output, *received)
+                in_place = all_to_all.view(routing) if form == "view" else (output.x, output.scales)
+                tokens = [place.get(array) for array in in_place]
+                check_tokens(case, batches, rank, received, *tokens)
+                rows = place.put(token_rows(case, rank, received, *tokens))
             else:
-                check_rows(case, batches, rank, output)
-                rows = expert_rows(case, rank, output)
-            weights = None if at_dispatch else mine.topk_weights
+                check_rows(case, batches, rank, received)
+                rows = place.put(expert_rows(case, rank, received))
+            weights = None if at_dispatch else weights
             expected = reference.combined(case, mine)
             if form == "phases":
                 all_to_all.combine_send(routing, rows)
                 y = all_to_all.combine_recv(routing, weights)
             elif form == "outputs":
-                y = np.zeros_like(expected)
-                assert all_to_all.combine(routing, rows, weights, y) is y
+                given_y = place.put(np.zeros_like(expected))
+                y = all_to_all.combine(routing, rows, weights, given_y)
+                assert y is given_y
             else:
                 y = all_to_all.combine(routing, rows, weights)
+            y = place.get(y)
             assert y.dtype == expected.dtype and y.shape == expected.shape
             assert (y == expected).all(), f"round {number}"
         stats = all_to_all.stats()

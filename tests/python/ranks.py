@@ -6,6 +6,7 @@ import threading
 import traceback
 
 import moeway
+from places import device_of, stream_of
 
 LIMIT_S = 120  # A hang is a failure.
 
@@ -36,7 +37,9 @@ def thread_outcomes(num_ranks, job, *arguments, timeout_ms=30000):
     outcomes = [None] * num_ranks
 
     def work(rank):
-        with moeway.Communicator(moeway.Bootstrap.threads(group, rank), timeout_ms=timeout_ms) as communicator:
+        bootstrap = moeway.Bootstrap.threads(group, rank)
+        with stream_of(rank), \
+                moeway.Communicator(bootstrap, device=device_of(rank), timeout_ms=timeout_ms) as communicator:
             return job(communicator, *arguments)
 
     def run(rank):
@@ -59,7 +62,7 @@ def run_threads(num_ranks, job, *arguments):
 def _process(pipe, directory, rank, num_ranks, job, arguments):
     def work():
         bootstrap = moeway.Bootstrap.local(directory, rank, num_ranks)
-        with moeway.Communicator(bootstrap) as communicator:
+        with stream_of(rank), moeway.Communicator(bootstrap, device=device_of(rank)) as communicator:
             return job(communicator, *arguments)
 
     ok, result, text = outcome_of(work)

@@ -2,6 +2,7 @@
 
 import moeway
 import pytest
+from places import device_of
 from ranks import run_threads
 
 torch = pytest.importorskip("torch", reason="torch is not installed: compat.deep_ep was not tested")
@@ -11,14 +12,14 @@ from moeway.compat import deep_ep  # noqa: E402
 E, K, H, M = 8, 3, 1024, 12
 
 
-def batch(rank, seed=0, distinct=True):
-    """x [T, H] bf16, topk_idx [T, K] int64 with some -1, topk_weights."""
+def batch(rank, seed=0, device="cpu"):
+    """x [T, H] bf16, topk_idx [T, K] int64 with some -1, topk_weights of a rank, on a device."""
     random = torch.Generator().manual_seed(100 * seed + rank)
     num_tokens = M - 2 * rank
     x = torch.randn(num_tokens, H, generator=random).bfloat16()
     idx = torch.stack([torch.randperm(E, generator=random)[:K] for _ in range(num_tokens)])
     idx[0, 0] = idx[1, 2] = -1
-    return x, idx, torch.rand(num_tokens, K, generator=random)
+    return x.to(device), idx.to(device), torch.rand(num_tokens, K, generator=random).to(device)
 
 
 def buffers(job, num_ranks=2, **options):
@@ -39,10 +40,11 @@ def unpacked_scales(scales):
 
 
 def check_low_latency(buffer, seed, hook=False, use_fp8=True, round_scale=False, use_ue8m0=False):
-    batches = [batch(rank, seed) for rank in range(buffer.group_size)]
+    device = device_of(buffer.rank)
+    batches = [batch(rank, seed, device) for rank in range(buffer.group_size)]
     x, idx, weights = batches[buffer.rank]
     num_local = E // buffer.group_size
-    stats = torch.zeros(num_local, dtype=torch.int32)
+    stats = torch.zeros(num_local, dtype=torch.int32, device=device)
     received, counts, handle, event, receive = buffer.low_latency_dispatch(
         x, idx, M, E, cumulative_local_expert_recv_stats=stats, use_fp8=use_fp8, round_scale=round_scale,
         use_ue8m0=use_ue8m0, async_finish=not hook, return_recv_hook=hook)
@@ -67,12 +69,13 @@ def check_low_latency(buffer, seed, hook=False, use_fp8=True, round_scale=False,
         for i, (src, token) in enumerate(expected):
             torch.testing.assert_close(rows[local, i].float(), batches[src][0][token].float(),
                                        rtol=0.08 if use_fp8 else 0, atol=0.02 if use_fp8 else 0)
-    made = (rows.float() * torch.arange(1, E + 1)[buffer.rank * num_local:][:num_local, None, None]).bfloat16()
+    factors = torch.arange(1, E + 1, device=device)[buffer.rank * num_local:][:num_local, None, None]
+    made = (rows.float() * factors).bfloat16()
     expected = torch.where(idx >= 0, weights * (idx + 1), 0).sum(1, keepdim=True) * x.float()
     for zero_copy in (False, True):
         if zero_copy:
             buffer.get_next_low_latency_combine_buffer(handle)[:, :, :] = made
-        out = torch.full((len(x), H), torch.nan, dtype=torch.bfloat16)
+        out = torch.full((len(x), H), torch.nan, dtype=torch.bfloat16, device=device)
         y, event, receive = buffer.low_latency_combine(
             torch.zeros_like(made) if zero_copy else made, idx, weights, handle, zero_copy=zero_copy,
             async_finish=not hook, return_recv_hook=hook, out=out)
@@ -101,13 +104,14 @@ def expected_tokens(batches, rank, size):
 
 def check_normal(buffer, seed, use_fp8=False, worst=0):
     size, num_local = buffer.group_size, E // buffer.group_size
-    batches = [batch(rank, seed) for rank in range(size)]
+    device = device_of(buffer.rank)
+    batches = [batch(rank, seed, device) for rank in range(size)]
     x, idx, weights = batches[buffer.rank]
     per_rank, per_rdma_rank, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, E)
     assert per_rdma_rank is None and per_rank.dtype == per_expert.dtype == torch.int32
     assert per_expert.tolist() == [(idx == expert).sum().item() for expert in range(E)]
     assert torch.equal(in_rank.sum(0).int(), per_rank)
-    given = (x.to(torch.float8_e4m3fn), torch.rand(len(x), H // 128)) if use_fp8 else x
+    given = (x.to(torch.float8_e4m3fn), torch.rand(len(x), H // 128, device=device)) if use_fp8 else x
     received, recv_idx, recv_weights, counts, handle, _ = buffer.dispatch(
         given, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, topk_idx=idx,
         topk_weights=weights, expert_alignment=4, num_worst_tokens=worst, async_finish=True)
@@ -168,7 +172,7 @@ def test_both_modes_share_a_buffer():
 
 def test_what_is_not_there_says_so():
     def job(buffer):
-        x, idx, weights = batch(buffer.rank)
+        x, idx, weights = batch(buffer.rank, device=device_of(buffer.rank))
         for call, message in (
             (lambda: buffer.low_latency_dispatch(x, idx, M, E, dispatch_wait_recv_cost_stats=idx), "time waits"),
             (lambda: buffer.low_latency_combine(x, idx, weights, None, use_logfmt=True), "use_logfmt"),
@@ -185,7 +189,7 @@ def test_what_is_not_there_says_so():
 
 def test_mistakes_are_named():
     def job(buffer):
-        x, idx, weights = batch(buffer.rank)
+        x, idx, weights = batch(buffer.rank, device=device_of(buffer.rank))
         for call, message in (
             (lambda: buffer.low_latency_dispatch(x.float(), idx, M, E), "expected torch.bfloat16"),
             (lambda: buffer.low_latency_dispatch(x[:, :100], idx, M, E), "hidden is 100, expected a multiple of 128"),
@@ -204,7 +208,7 @@ def test_mistakes_are_named():
 
 def test_queries_and_hints():
     def job(buffer):
-        mask = torch.ones(buffer.group_size, dtype=torch.int32)
+        mask = torch.ones(buffer.group_size, dtype=torch.int32, device=device_of(buffer.rank))
         buffer.low_latency_query_mask_buffer(mask)
         assert (mask == 0).all()
         buffer.low_latency_update_mask_buffer(0, False)

@@ -4,6 +4,7 @@ import sys
 
 import moeway
 import pytest
+from places import ON_GPUS, device_of
 from ranks import run_processes, run_threads
 
 torch = pytest.importorskip("torch", reason="torch is not installed: compat.pplx_kernels was not tested")
@@ -13,14 +14,15 @@ from moeway.compat import install, pplx_kernels  # noqa: E402
 E, K, H, M = 8, 3, 256, 10
 
 
-def tokens_of(group, dtype, seed=0):
-    """What the ranks of one data-parallel group hold: x, its scales, indices, weights."""
+def tokens_of(group, dtype, seed=0, device="cpu"):
+    """What the ranks of one data-parallel group hold, on a device: x, its scales, indices, weights."""
     random = torch.Generator().manual_seed(10 * seed + group)
     num_tokens = M if group == 0 else int(torch.randint(1, M, [1], generator=random))
     x = torch.randint(-4, 5, (num_tokens, H), generator=random).float().to(dtype)
     scales = torch.rand(num_tokens, H // 128, generator=random) if dtype.itemsize == 1 else None
     indices = torch.stack([torch.randperm(E, generator=random)[:K] for _ in range(num_tokens)]).to(torch.uint32)
-    return x, scales, indices, torch.rand(num_tokens, K, generator=random)
+    weights = torch.rand(num_tokens, K, generator=random)
+    return [None if tensor is None else tensor.to(device) for tensor in (x, scales, indices, weights)]
 
 
 def make(ranks, dp_size, dtype, maker=pplx_kernels.AllToAll.intranode, **more):
@@ -32,12 +34,14 @@ def make(ranks, dp_size, dtype, maker=pplx_kernels.AllToAll.intranode, **more):
 def check_round(ata, rank, size, dp_size, dtype, out_dtype, seed, split=False, bound=None):
     """A dispatch and its combine; every row, count, scale and sum."""
     num_groups, num_local = size // dp_size, E // size
-    groups = [tokens_of(group, dtype, seed) for group in range(num_groups)]
+    device = device_of(rank)
+    groups = [tokens_of(group, dtype, seed, device) for group in range(num_groups)]
     x, scales, indices, weights = groups[rank // dp_size]
-    counts = torch.full((num_local,), -1, dtype=torch.int32)
-    expert_x = torch.zeros((num_local, M * num_groups, H), dtype=dtype)
-    expert_scales = None if scales is None else torch.zeros((num_local, M * num_groups, H // 128))
-    bound_m = torch.tensor([len(x) if bound is None else min(bound, len(x))], dtype=torch.uint32)
+    counts = torch.full((num_local,), -1, dtype=torch.int32, device=device)
+    expert_x = torch.zeros((num_local, M * num_groups, H), dtype=dtype, device=device)
+    expert_scales = None if scales is None else torch.zeros((num_local, M * num_groups, H // 128), device=device)
+    kept = len(x) if bound is None else min(bound, len(x))
+    bound_m = torch.tensor([kept], dtype=torch.uint32, device=device)
     dispatch = dict(out_expert_num_tokens=counts, out_expert_x=expert_x, out_expert_x_scale=expert_scales, dp_x=x,
                     dp_x_scale=scales, indices=indices, bound_m=bound_m)
     for part in ((dict(do_recv=False), dict(do_send=False)) if split else (dict(),)):
@@ -45,20 +49,19 @@ def check_round(ata, rank, size, dp_size, dtype, out_dtype, seed, split=False, b
 
     for local in range(num_local):
         rows = [(group, token) for group in range(num_groups) for token in range(len(groups[group][0]))
-                if (bound is None or token < bound) and rank * num_local + local in groups[group][2][token].tolist()]
+                if (bound is None or token < bound) and rank * num_local + local in groups[group][2].tolist()[token]]
         assert counts[local] == len(rows)
         for i, (group, token) in enumerate(rows):
             assert torch.equal(expert_x[local, i].float(), groups[group][0][token].float())
             assert scales is None or torch.equal(expert_scales[local, i], groups[group][1][token])
 
     expert_y = (expert_x.float() * (rank + 1)).to(out_dtype)
-    y = torch.full((M, H), torch.nan, dtype=out_dtype)
+    y = torch.full((M, H), torch.nan, dtype=out_dtype, device=device)
     combine = dict(out_tokens=y, indices=indices, weights=weights, expert_y=expert_y, bound_m=bound_m)
     for part in ((dict(do_recv=False), dict(do_send=False)) if split else (dict(),)):
         ata.combine(**combine, **part)
-    owners = indices.long() // num_local + 1
+    owners = indices.view(torch.int32).long() // num_local + 1
     expected = (weights * owners).sum(1, keepdim=True) * x.float()
-    kept = len(x) if bound is None else min(bound, len(x))
     torch.testing.assert_close(y[:kept].float(), expected[:kept], rtol=0.02, atol=0.02)
     assert (y[kept:len(x)] == 0).all() and torch.isnan(y[len(x):]).all()
 
@@ -103,14 +106,16 @@ def test_mistakes_are_named():
             with pytest.raises(moeway.InvalidArgumentError, match=message):
                 pplx_kernels.AllToAll.intranode(**{**given, **change}, communicator=communicator)
         ata = make(communicator, 1, torch.bfloat16, communicator=communicator, out_dtype=torch.bfloat16)
-        x, _, indices, weights = tokens_of(0, torch.bfloat16)
-        counts, rows = torch.zeros(4, dtype=torch.int32), torch.zeros(4, 2 * M, H, dtype=torch.bfloat16)
+        device = device_of(communicator.rank)
+        x, _, indices, weights = tokens_of(0, torch.bfloat16, device=device)
+        counts = torch.zeros(4, dtype=torch.int32, device=device)
+        rows = torch.zeros(4, 2 * M, H, dtype=torch.bfloat16, device=device)
         with pytest.raises(moeway.WrongStateError, match="combine came before"):
             ata.combine(x, indices, weights, rows, None)
         with pytest.raises(moeway.InvalidArgumentError, match="rows of dp_x have 1024 bytes, expected at most 512"):
             ata.dispatch(counts, rows, None, x.float(), None, indices, None)
         with pytest.raises(moeway.InvalidArgumentError, match="expected neither of dp_x_scale"):
-            ata.dispatch(counts, rows, None, x, torch.ones(M, 2), indices, None)
+            ata.dispatch(counts, rows, None, x, torch.ones(M, 2, device=device), indices, None)
         ata.dispatch(counts, rows, None, x, None, indices, None)
         with pytest.raises(moeway.InvalidArgumentError, match="expected torch.bfloat16 and torch.bfloat16"):
             ata.combine(x.half(), indices, weights, rows.half(), None)
@@ -120,6 +125,8 @@ def test_mistakes_are_named():
 
 def internode(communicator, file):
     """As in a job of processes: an id from rank 0, here through a file."""
+    if ON_GPUS:
+        torch.cuda.set_device(device_of(communicator.rank))
     if communicator.rank == 0:
         torch.save(pplx_kernels.nvshmem_get_unique_id(), file)
     communicator.barrier()

@@ -48,13 +48,13 @@ class DispatchOutput:
     leave them in the heap (AllToAll.view). scales likewise with num_scales columns; None without scales.
     """
 
-    x: Optional[TensorLike] = None
-    scales: Optional[TensorLike] = None
-    num_rows: Optional[TensorLike] = None  # int32 [L]: rows of each local expert
-    first_row: Optional[TensorLike] = None  # int64 [L], optional, not token_major: first row of each expert
-    row_source: Optional[TensorLike] = None  # int32 [..., 3], optional, not token_major: source rank, token, k
-    topk_idx: Optional[TensorLike] = None  # token_major: int32 [W * M, K], local experts, -1 for none here
-    topk_weights: Optional[TensorLike] = None  # token_major: f32 [W * M, K]
+    x: TensorLike = None
+    scales: TensorLike = None
+    num_rows: TensorLike = None  # int32 [L]: rows of each local expert
+    first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
+    row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
+    topk_idx: TensorLike = None  # token_major: int32 [W * M, K], local experts, -1 for none here
+    topk_weights: TensorLike = None  # token_major: f32 [W * M, K]
 
 
 class AllToAllStats(NamedTuple):
@@ -170,7 +170,7 @@ class AllToAll:
         in_heap: without x and scales, for view() (token_major only).
         """
         sizes, config = self.sizes, self.config
-        dtype = DType(config.dispatch_dtype)
+        dtype = config.dispatch_dtype
         if config.layout == Layout.EXPERT_PADDED:
             leading: Tuple[int, ...] = (sizes.num_local_experts, sizes.expert_capacity)
         else:
@@ -179,7 +179,7 @@ class AllToAll:
         if not in_heap:
             output.x = self._empty(kind, (*leading, sizes.row_bytes // dtype.element_bytes), dtype)
             if config.scales != Scales.NONE:
-                output.scales = self._empty(kind, (*leading, sizes.num_scales), _SCALES_DTYPES[Scales(config.scales)])
+                output.scales = self._empty(kind, (*leading, sizes.num_scales), _SCALES_DTYPES[config.scales])
         if config.layout == Layout.TOKEN_MAJOR:
             output.topk_idx = self._empty(kind, (*leading, config.topk), DType.I32)
             output.topk_weights = self._empty(kind, (*leading, config.topk), DType.F32)
@@ -248,7 +248,7 @@ class AllToAll:
         return struct
 
     def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], write: bool) -> None:
-        expected = {"x": DType(self.config.dispatch_dtype), "scales": _SCALES_DTYPES.get(Scales(self.config.scales))}
+        expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
         # Fields are copies; what keeps the memory alive hangs on the originals.
         struct.originals = []
         for name, value in tensors.items():
@@ -257,11 +257,11 @@ class AllToAll:
             setattr(struct, name, tensor)
 
     def _rows(self, rows: TensorLike) -> TensorStruct:
-        return self._struct("rows", rows, DType(self.config.row_dtype))
+        return self._struct("rows", rows, self.config.row_dtype)
 
     def _results(self, topk_weights: Optional[TensorLike], y: TensorLike) -> Tuple[Any, TensorStruct]:
         weights = None if topk_weights is None else ctypes.byref(self._struct("topk_weights", topk_weights, None))
-        return weights, self._struct("y", y, DType(self.config.output_dtype), write=True)
+        return weights, self._struct("y", y, self.config.output_dtype, write=True)
 
     def _allocate_y(self, routing: Routing) -> TensorLike:
-        return self._empty(routing.kind, (routing.num_tokens, self.config.hidden), DType(self.config.output_dtype))
+        return self._empty(routing.kind, (routing.num_tokens, self.config.hidden), self.config.output_dtype)

@@ -145,7 +145,7 @@ class _Callback:
     def _run(self, _context: Optional[int], data: Optional[int], num_bytes: int, out: int) -> int:
         # An exception cannot pass through C: it is kept, and the call fails. BaseException, for KeyboardInterrupt too.
         try:
-            gathered = self._all_gather(ctypes.string_at(data, num_bytes) if num_bytes else b"")
+            gathered = self._all_gather(ctypes.string_at(data, num_bytes) if data else b"")
             lengths = [len(part) for part in gathered]
             if lengths != [num_bytes] * self._num_ranks:
                 raise InvalidArgumentError(f"all_gather returned parts of {lengths} bytes, expected {self._num_ranks} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional
 
 from moeway._library import call, lib
 from moeway._structs import ConfigStruct, SizesStruct
@@ -12,6 +12,9 @@ from moeway.enums import DType, Execution, Layout, Scales, Weights, choice_of
 from moeway.errors import InvalidArgumentError
 
 __all__ = ["AllToAllConfig", "AllToAllSizes", "expert_owner", "first_expert", "num_local_experts", "sizes_of"]
+
+# A member of an enumeration or its name, and for types a numpy or torch dtype; in a config that is made, the member.
+Choice = Any
 
 _CHOICES = {
     "dispatch_dtype": DType, "row_dtype": DType, "output_dtype": DType, "scales": Scales, "layout": Layout,
@@ -30,17 +33,17 @@ class AllToAllConfig:
     topk: int  # K, 1 to E
     hidden: int  # H >= 1, elements
     max_tokens: int  # M >= 1, most tokens of a rank in one call
-    dispatch_dtype: Union[DType, str] = DType.BF16  # bf16, f16, f32, f8_e4m3 or bytes
+    dispatch_dtype: Choice = DType.BF16  # bf16, f16, f32, f8_e4m3 or bytes
     token_bytes: int = 0  # bytes of a row, when dispatch_dtype is bytes
-    scales: Union[Scales, str] = Scales.NONE
+    scales: Choice = Scales.NONE
     scale_bytes: int = 0  # bytes of a token's scales, when scales is bytes
-    row_dtype: Union[DType, str] = DType.BF16  # of the rows that combine is given: bf16, f16 or f32
-    output_dtype: Union[DType, str] = DType.BF16  # of the sums that combine writes: bf16, f16 or f32
-    layout: Union[Layout, str] = Layout.EXPERT_PADDED
+    row_dtype: Choice = DType.BF16  # of the rows that combine is given: bf16, f16 or f32
+    output_dtype: Choice = DType.BF16  # of the sums that combine writes: bf16, f16 or f32
+    layout: Choice = Layout.EXPERT_PADDED
     alignment: int = 1  # rows, expert_packed only
-    weights: Union[Weights, str] = Weights.AT_DISPATCH
+    weights: Choice = Weights.AT_DISPATCH
     distinct_experts: bool = False  # no token names an expert twice
-    execution: Union[Execution, str] = Execution.FIBERS  # CPU ranks
+    execution: Choice = Execution.FIBERS  # CPU ranks
     num_warps: int = 4  # CPU ranks
     timeout_ms: Optional[int] = None  # limit of every wait for a peer; None: 30000, or MOEWAY_TIMEOUT_MS
 

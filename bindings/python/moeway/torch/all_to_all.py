@@ -61,7 +61,7 @@ class AllToAll:
         weights at combine too: combine uses them). Raises moeway.MoewayError.
         """
         made = operators.dispatch(x, topk_idx, topk_weights.detach(), scales, self._number)
-        return Dispatched(*made[:5], topk_idx, topk_weights, made[5])
+        return Dispatched(made[0], made[1], made[2], made[3], made[4], topk_idx, topk_weights, made[5])
 
     def combine(self, rows: torch.Tensor, dispatched: Dispatched) -> torch.Tensor:
         """y [T, H] output_dtype: the weighted sum of each token's rows. Collective.

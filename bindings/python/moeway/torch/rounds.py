@@ -90,9 +90,9 @@ class Rounds:
         columns = config.token_bytes if config.dispatch_dtype == DType.BYTES else config.hidden
         has_scales = config.scales != Scales.NONE
         return {
-            "x": ((*self.leading, columns), _DTYPES[DType(config.dispatch_dtype)]),
+            "x": ((*self.leading, columns), _DTYPES[config.dispatch_dtype]),
             "scales": ((*self.leading, self.sizes.num_scales) if has_scales else (0,),
-                       _SCALES.get(Scales(config.scales), torch.uint8)),
+                       _SCALES.get(config.scales, torch.uint8)),
             "num_rows": ((num_local,), torch.int32),
             "first_row": ((num_local,), torch.int64),
             "row_source": ((*self.leading, 3), torch.int32),
@@ -100,11 +100,11 @@ class Rounds:
 
     def output_dtype(self) -> torch.dtype:
         """Of y."""
-        return _DTYPES[DType(self.config.output_dtype)]
+        return _DTYPES[self.config.output_dtype]
 
     def row_dtype(self) -> torch.dtype:
         """Of the rows given to combine."""
-        return _DTYPES[DType(self.config.row_dtype)]
+        return _DTYPES[self.config.row_dtype]
 
     def dispatch(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: Optional[torch.Tensor],
                  scales: Optional[torch.Tensor]) -> Tuple[torch.Tensor, ...]:
@@ -124,7 +124,7 @@ class Rounds:
                 routing: torch.Tensor) -> torch.Tensor:
         """y [T, H]."""
         at_combine = self.config.weights == Weights.AT_COMBINE
-        kept = Routing(*routing.tolist(), num_tokens, "torch")
+        kept = Routing(int(routing[0]), int(routing[1]), num_tokens, "torch")
         return self.values.combine(kept, rows.contiguous(), topk_weights if at_combine else None)
 
     def combine_backward(self, grad_y: torch.Tensor, rows: torch.Tensor, topk_idx: torch.Tensor,

@@ -93,7 +93,8 @@ class Buffer:
                                        num_experts: int) -> int:
         """Bytes of symmetric heap that a rank takes for this shape in bf16 with 8 experts a token."""
         config = AllToAllConfig(num_experts=num_experts, topk=min(_HINT_TOPK, num_experts), hidden=hidden,
-                                max_tokens=num_max_dispatch_tokens_per_rank, weights="at_combine", distinct_experts=True)
+                                max_tokens=num_max_dispatch_tokens_per_rank, weights="at_combine",
+                                distinct_experts=True)
         return sizes_of(config, 0, num_ranks).heap_bytes
 
     @staticmethod
@@ -147,7 +148,8 @@ class Buffer:
             again = self._throughput.dispatch_again(elements, scales, handle)
             tokens = again.x if again.scales is None else (again.x, again.scales)
             return tokens, None, None, None, None, _finished(async_finish, x)
-        _refuse(topk_idx=(topk_idx is None, "moeway dispatches along experts; is_token_in_rank alone is not enough"))
+        if topk_idx is None:
+            raise NotImplementedError("topk_idx: moeway dispatches along experts; is_token_in_rank alone is not enough")
         if num_tokens_per_expert is None:
             raise InvalidArgumentError("num_tokens_per_expert is None, expected get_dispatch_layout's")
         received, made = self._throughput.dispatch(elements, scales, topk_idx, topk_weights, len(num_tokens_per_expert),
@@ -158,7 +160,7 @@ class Buffer:
             received.scales = None if received.scales is None else _pad(received.scales, num_worst_tokens, 0)
             received.topk_idx = _pad(received.topk_idx, num_worst_tokens, -1)
             received.topk_weights = _pad(received.topk_weights, num_worst_tokens, 0)
-        tokens = received.x if scales is None else (received.x, received.scales)
+        tokens = received.x if received.scales is None else (received.x, received.scales)
         weights = None if topk_weights is None else received.topk_weights
         return tokens, received.topk_idx, weights, counts, made, _finished(async_finish, x, topk_idx, topk_weights)
 
@@ -181,7 +183,7 @@ class Buffer:
                              return_recv_hook: bool = False
                              ) -> Tuple[_Tensors, torch.Tensor, low_latency.Handle, EventOverlap,
                                         Optional[Callable[[], None]]]:
-        """Rows of each local expert [L, W * M, H] (with scales, column-major), counts int32 [L], handle, event, hook."""
+        """Each local expert's rows [L, W * M, H] (and scales, column-major), counts int32 [L], handle, event, hook."""
         _refuse(dispatch_wait_recv_cost_stats=(dispatch_wait_recv_cost_stats is not None, "moeway does not time waits"))
         rows, counts, handle, receive = self._low_latency.dispatch(
             x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts, cumulative_local_expert_recv_stats, use_fp8,

@@ -1,7 +1,7 @@
 """deep_ep.EventOverlap, EventHandle and Config.
 
-moeway enqueues on the current stream, so an event is one of that stream: waiting for it there waits for nothing, waiting
-on another stream is what it is for. On CPU ranks a call is over when it returns, and so is its event.
+moeway enqueues on the current stream, so an event is one of that stream: waiting for it there waits for nothing,
+waiting on another stream is what it is for. On CPU ranks a call is over when it returns, and so is its event.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _Key = Tuple[int, int, int, int, str]
 _PACKED = 4  # UE8M0 scales in an int32
 
 
-class Handle(tuple):
+class Handle(Tuple[Any, ...]):
     """(source token of each row [L, W * M], where each source's rows lie [L, W], M, H, E), and the round behind it."""
 
     round_object: AllToAll

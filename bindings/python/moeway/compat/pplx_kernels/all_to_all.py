@@ -93,7 +93,7 @@ class AllToAll:
                   out_dtype: Optional[torch.dtype] = None) -> "AllToAll":
         """Between the ranks of a torch.distributed group, or of `communicator`, which is moeway's own addition."""
         owned = communicator is None
-        if owned:
+        if communicator is None:
             from torch.distributed import distributed_c10d
 
             group = None if group_name == "default" else distributed_c10d._resolve_process_group(group_name)
@@ -124,8 +124,8 @@ class AllToAll:
         token_bytes, scale_bytes = self._shape.hidden_dim_bytes, self._shape.hidden_dim_scale_bytes
         if {dp_x_scale is None, out_expert_x_scale is None} != {scale_bytes == 0}:
             expected = "both" if scale_bytes else "neither"
-            raise InvalidArgumentError(f"hidden_dim_scale_bytes was {scale_bytes}: expected {expected} of dp_x_scale and "
-                                       "out_expert_x_scale")
+            raise InvalidArgumentError(f"hidden_dim_scale_bytes was {scale_bytes}: expected {expected} of dp_x_scale "
+                                       "and out_expert_x_scale")
         if do_send:
             share = self._share(len(indices))
             idx = self._bounded(_signed(indices), bound_m)[share]
@@ -213,8 +213,8 @@ class AllToAll:
         if y.dtype not in self._sharing:
             self._sharing[y.dtype] = plain.AllToAll(
                 self._communicator, num_experts=self._shape.world_size, topk=self._shape.dp_size,
-                hidden=self._shape.hidden_dim, max_tokens=self._max_share, dispatch_dtype=y.dtype, layout="expert_packed",
-                weights="at_combine", distinct_experts=True)
+                hidden=self._shape.hidden_dim, max_tokens=self._max_share, dispatch_dtype=y.dtype,
+                layout="expert_packed", weights="at_combine", distinct_experts=True)
         first = self._communicator.rank - self._replica
         replicas = torch.arange(first, first + self._shape.dp_size, dtype=torch.int32, device=y.device)
         _, output = self._sharing[y.dtype].dispatch(y, replicas.expand(len(y), -1))

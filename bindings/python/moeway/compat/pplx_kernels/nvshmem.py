@@ -1,5 +1,5 @@
-"""The functions of pplx_kernels.nvshmem. There is no NVSHMEM behind them: the unique id says where ranks meet by TCP, and
-what nvshmem_init makes is the communicator of AllToAll.internode.
+"""The functions of pplx_kernels.nvshmem. There is no NVSHMEM behind them: the unique id says where ranks meet by TCP,
+and what nvshmem_init makes is the communicator of AllToAll.internode.
 """
 
 from __future__ import annotations
