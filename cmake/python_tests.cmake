@@ -1,5 +1,5 @@
-# The suite "python": each file of tests/python is a test, run by the first interpreter that has numpy and pytest. Not with
-# sanitizers: a library that is built with them can only be loaded by a program that is, too.
+# The suite "python": each file of tests/python is a test, run by the first interpreter that has numpy and pytest. Not
+# with sanitizers: a library that is built with them can only be loaded by a program that is, too.
 
 set(moeway_python "")
 if(BUILD_SHARED_LIBS AND NOT MOEWAY_SANITIZE)

@@ -15,10 +15,11 @@ E, K, H, M = 8, 3, 1024, 12
 def batch(rank, seed=0, device="cpu"):
     """x [T, H] bf16, topk_idx [T, K] int64 with some -1, topk_weights of a rank, on a device."""
     random = torch.Generator().manual_seed(100 * seed + rank)
-    num_tokens = M - 2 * rank
+    num_tokens = 0 if (rank, seed) == (1, 1) else M - 2 * rank
     x = torch.randn(num_tokens, H, generator=random).bfloat16()
-    idx = torch.stack([torch.randperm(E, generator=random)[:K] for _ in range(num_tokens)])
-    idx[0, 0] = idx[1, 2] = -1
+    idx = torch.stack([torch.randperm(E, generator=random) for _ in range(M)])[:num_tokens, :K].contiguous()
+    idx[:1, 0] = idx[1:2, 2] = -1
+    idx[2:3] = -1
     return x.to(device), idx.to(device), torch.rand(num_tokens, K, generator=random).to(device)
 
 

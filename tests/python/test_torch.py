@@ -132,6 +132,40 @@ def test_gradients_when_an_expert_comes_twice():
     run_threads(2, job)
 
 
+def test_ranks_without_tokens_or_experts():
+    """Two experts on three ranks; rank 1 has no tokens."""
+
+    def job(communicator):
+        with moeway.torch.AllToAll(communicator, **{**F32, "num_experts": 2}) as all_to_all:
+            device, num_tokens = device_of(communicator.rank), 0 if communicator.rank == 1 else 3
+            x = torch.randn(num_tokens, H, device=device, requires_grad=True)
+            weights = torch.rand(num_tokens, K, device=device, requires_grad=True)
+            dispatched = all_to_all.dispatch(x, torch.tensor([[1, 0]], device=device).expand(num_tokens, K), weights)
+            y = all_to_all.combine(2 * dispatched.x, dispatched)
+            y.sum().backward()
+            torch.testing.assert_close(y, 2 * weights.sum(1, keepdim=True) * x)
+            torch.testing.assert_close(x.grad, 2 * weights.sum(1, keepdim=True).expand(x.shape))
+            torch.testing.assert_close(weights.grad, 2 * x.sum(1, keepdim=True).expand(weights.shape))
+
+    run_threads(3, job)
+
+
+def test_fp8_travels_without_gradients():
+    def job(communicator):
+        config = dict(num_experts=E, topk=K, hidden=128, max_tokens=M, dispatch_dtype="f8_e4m3", scales="f32")
+        with moeway.torch.AllToAll(communicator, differentiable=False, **config) as all_to_all:
+            device = device_of(communicator.rank)
+            x = torch.full((2, 128), 2.0, device=device).to(torch.float8_e4m3fn)
+            scales = torch.full((2, 1), 3.0 + communicator.rank, device=device)
+            idx, ones = torch.tensor([[0, 4], [2, -1]], device=device), torch.ones(2, K, device=device)
+            dispatched = all_to_all.dispatch(x, idx, ones, scales)
+            rows = dispatched.x.bfloat16() * dispatched.scales.bfloat16()
+            y = all_to_all.combine(rows, dispatched)
+            assert (y[0] == 4 * (3 + communicator.rank)).all() and (y[1] == 2 * (3 + communicator.rank)).all()
+
+    run_threads(2, job)
+
+
 def test_a_dispatch_has_a_gradient_without_a_combine():
     def job(communicator):
         with moeway.torch.AllToAll(communicator, **F32) as all_to_all:

@@ -25,7 +25,7 @@ def quantise(x: torch.Tensor, round_scale: bool, use_ue8m0: bool) -> Tuple[torch
         raise InvalidArgumentError(f"hidden is {x.shape[1]}, expected a multiple of {BLOCK} with fp8")
     if use_ue8m0 and not round_scale:
         raise InvalidArgumentError("use_ue8m0 is set without round_scale: UE8M0 holds powers of two only")
-    blocks = x.float().view(x.shape[0], -1, BLOCK)
+    blocks = x.float().view(x.shape[0], x.shape[1] // BLOCK, BLOCK)
     scales = blocks.abs().amax(dim=-1).clamp(min=_SMALLEST_MAXIMUM) / _LARGEST
     if round_scale:
         scales = torch.exp2(torch.ceil(torch.log2(scales)))
