@@ -1,5 +1,7 @@
 """moeway.compat.deep_ep on CPU ranks: both modes as its users call them, against sums made one token at a time."""
 
+import sys
+
 import moeway
 import pytest
 from places import device_of
@@ -7,7 +9,7 @@ from ranks import run_threads
 
 torch = pytest.importorskip("torch", reason="torch is not installed: compat.deep_ep was not tested")
 
-from moeway.compat import deep_ep  # noqa: E402
+from moeway.compat import deep_ep, install  # noqa: E402
 
 E, K, H, M = 8, 3, 1024, 12
 
@@ -226,6 +228,16 @@ def test_queries_and_hints():
     deep_ep.Buffer.set_num_sms(24)
     assert deep_ep.Buffer.num_sms == 24 and deep_ep.Buffer.get_combine_config(2).num_sms == 24
     assert deep_ep.topk_idx_t == torch.int64
+
+
+def test_installed_it_takes_the_original_s_name():
+    install("deep_ep")
+    import deep_ep as installed
+    from deep_ep.utils import EventHandle, EventOverlap
+
+    assert installed is deep_ep and (EventHandle, EventOverlap) == (deep_ep.EventHandle, deep_ep.EventOverlap)
+    for name in [name for name in sys.modules if name.startswith("deep_ep")]:
+        del sys.modules[name]
 
 
 def test_a_group_of_torch_is_enough(tmp_path):

@@ -98,6 +98,35 @@ def test_replicas_whose_shares_are_uneven():
     run_threads(2, lambda communicator: job(communicator, 2, torch.bfloat16, torch.bfloat16, bound=0))
 
 
+def test_a_group_of_torch_is_enough(tmp_path):
+    """By its name, or the default one; on one rank of gloo."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        for more in (dict(), dict(group_name=distributed.group.WORLD.group_name)):
+            ata = pplx_kernels.AllToAll.intranode(
+                max_num_tokens=M, num_experts=E, experts_per_token=K, rank=0, world_size=1, dp_size=1, hidden_dim=H,
+                hidden_dim_bytes=2 * H, hidden_dim_scale_bytes=0, **more)
+            check_round(ata, 0, 1, 1, torch.bfloat16, torch.bfloat16, 0)
+            ata.destroy()
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_compiled_programs_leave_calls_out():
+    class Compiled:
+        def __init__(self, ata):
+            self.dispatch = torch.compile(ata.dispatch, backend="eager")
+            self.combine = torch.compile(ata.combine, backend="eager")
+
+    def compiled(communicator):
+        ata = make(communicator, 1, torch.bfloat16, communicator=communicator)
+        check_round(Compiled(ata), 0, 1, 1, torch.bfloat16, torch.bfloat16, 0)
+
+    run_threads(1, compiled)
+
+
 def test_mistakes_are_named():
     def mistakes(communicator):
         for change, message in ((dict(dp_size=3), "dp_size is 3"), (dict(rank=5), "rank and world_size are 5 and 2")):
