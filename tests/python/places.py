@@ -22,7 +22,7 @@ def device_of(rank):
 
 
 def stream_of(rank):
-    """A context in which a rank's work goes to a stream of its own: ranks that share a GPU wait for each other there."""
+    """A context with a stream of the rank's own: ranks that share a GPU wait for each other there."""
     if not ON_GPUS:
         return contextlib.nullcontext()
     import torch

@@ -38,7 +38,7 @@ def check_round(ata, rank, size, dp_size, dtype, out_dtype, seed, split=False, b
     groups = [tokens_of(group, dtype, seed, device) for group in range(num_groups)]
     x, scales, indices, weights = groups[rank // dp_size]
     counts = torch.full((num_local,), -1, dtype=torch.int32, device=device)
-    expert_x = torch.zeros((num_local, M * num_groups, H), dtype=dtype, device=device)
+    expert_x = torch.zeros((num_local, M * num_groups, H), device=device).to(dtype)
     expert_scales = None if scales is None else torch.zeros((num_local, M * num_groups, H // 128), device=device)
     kept = len(x) if bound is None else min(bound, len(x))
     bound_m = torch.tensor([kept], dtype=torch.uint32, device=device)

@@ -3,8 +3,6 @@
 Calls of one object must come in the same order on all ranks, and so must the operators: ranks run the same program.
 """
 
-from __future__ import annotations
-
 from typing import Any, Optional, Tuple
 
 import torch

@@ -19,6 +19,7 @@ from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig
 from moeway.enums import DType, Layout, Scales, Weights
 from moeway.errors import InvalidArgumentError, WrongStateError
+from moeway.torch.zeros import zeros
 
 __all__ = ["Rounds", "rounds_of"]
 
@@ -112,8 +113,7 @@ class Rounds:
 
         What is no row is zero, so that a product with it is no NaN, and has a row_source of -1.
         """
-        device = x.device
-        made = {name: torch.zeros(shape, dtype=dtype, device=device) for name, (shape, dtype) in self.shapes().items()}
+        made = {name: zeros(shape, dtype, x.device) for name, (shape, dtype) in self.shapes().items()}
         made["row_source"].fill_(-1)
         output = DispatchOutput(**{**made, "scales": made["scales"] if self.config.scales != Scales.NONE else None})
         at_dispatch = self.config.weights == Weights.AT_DISPATCH

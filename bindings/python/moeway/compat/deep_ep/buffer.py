@@ -11,7 +11,9 @@ from moeway.communicator import Communicator
 from moeway.compat.deep_ep import low_latency, throughput
 from moeway.compat.deep_ep.events import Config, EventHandle, EventOverlap
 from moeway.config import AllToAllConfig, sizes_of
+from moeway.enums import DeviceType
 from moeway.errors import InvalidArgumentError
+from moeway.torch.zeros import zeros
 
 __all__ = ["Buffer"]
 
@@ -33,7 +35,7 @@ def _finished(async_finish: bool, *tensors: Any) -> EventOverlap:
 def _pad(tensor: torch.Tensor, num_rows: int, value: int) -> torch.Tensor:
     if len(tensor) > num_rows:
         raise InvalidArgumentError(f"num_worst_tokens is {num_rows}, but {len(tensor)} tokens have come")
-    padded = torch.zeros((num_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+    padded = zeros((num_rows, *tensor.shape[1:]), tensor.dtype, tensor.device)
     if value != 0:
         padded.fill_(value)
     padded[: len(tensor)].copy_(tensor)
@@ -65,7 +67,7 @@ class Buffer:
             communicator = Communicator(bootstrap, device="cuda" if torch.cuda.is_available() else "cpu")
         self.group = group if group is not None else comm
         self.rank, self.group_size = communicator.rank, communicator.size
-        on_cpu = communicator.device_type == 0
+        on_cpu = communicator.device_type == DeviceType.CPU
         self._device = torch.device("cpu") if on_cpu else torch.device("cuda", communicator.device_index)
         self._communicator = communicator
         self._low_latency = low_latency.LowLatency(communicator, self._device)
@@ -152,9 +154,8 @@ class Buffer:
             raise NotImplementedError("topk_idx: moeway dispatches along experts; is_token_in_rank alone is not enough")
         if num_tokens_per_expert is None:
             raise InvalidArgumentError("num_tokens_per_expert is None, expected get_dispatch_layout's")
-        received, made = self._throughput.dispatch(elements, scales, topk_idx, topk_weights, len(num_tokens_per_expert),
-                                                   is_token_in_rank)
-        counts = [] if num_worst_tokens else self._throughput.aligned_counts(received, expert_alignment)
+        received, made = self._throughput.dispatch(elements, scales, topk_idx, topk_weights, len(num_tokens_per_expert))
+        counts = [] if num_worst_tokens else received.aligned_counts(expert_alignment)
         if num_worst_tokens:
             received.x = _pad(received.x, num_worst_tokens, 0)
             received.scales = None if received.scales is None else _pad(received.scales, num_worst_tokens, 0)

@@ -9,7 +9,9 @@ import torch
 from moeway.all_to_all import AllToAll, DispatchOutput, Routing
 from moeway.communicator import Communicator
 from moeway.compat.deep_ep.quantise import BLOCK, quantise
+from moeway.enums import Scales
 from moeway.errors import InvalidArgumentError
+from moeway.torch.zeros import zeros
 
 __all__ = ["Handle", "LowLatency"]
 
@@ -126,9 +128,9 @@ class LowLatency:
     def _dispatch_again(made: AllToAll, topk_idx: torch.Tensor) -> Routing:
         scratch = made.allocate_output("torch", first_row=False, row_source=False)
         config = made.config
-        dtype = torch.bfloat16 if config.scales == 0 else torch.float8_e4m3fn
-        x = torch.zeros((len(topk_idx), config.hidden), dtype=dtype, device=topk_idx.device)
+        dtype = torch.bfloat16 if config.scales == Scales.NONE else torch.float8_e4m3fn
+        x = zeros((len(topk_idx), config.hidden), dtype, topk_idx.device)
         scales = None
         if scratch.scales is not None:
-            scales = torch.zeros((len(topk_idx), made.sizes.num_scales), dtype=scratch.scales.dtype, device=x.device)
+            scales = zeros((len(topk_idx), made.sizes.num_scales), scratch.scales.dtype, x.device)
         return made.dispatch(x, topk_idx, None, scales, scratch)[0]

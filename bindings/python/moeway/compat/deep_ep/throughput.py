@@ -31,7 +31,6 @@ class Handle:
     num_experts: int
     max_tokens: int
     rows: torch.Tensor  # int64: which of the W * M rows have come, in order
-    is_token_in_rank: Optional[torch.Tensor]
     round_object: AllToAll
     routing: Routing
     combined: bool = False
@@ -46,6 +45,10 @@ class Received:
     topk_idx: torch.Tensor
     topk_weights: torch.Tensor
     num_rows: torch.Tensor
+
+    def aligned_counts(self, alignment: int) -> List[int]:
+        """Routes to each local expert, rounded up to a multiple of `alignment`."""
+        return [-(-count // alignment) * alignment for count in self.num_rows.tolist()]
 
 
 class Throughput:
@@ -73,15 +76,14 @@ class Throughput:
         return in_rank.sum(0, dtype=torch.int32), per_expert[:num_experts].contiguous(), in_rank
 
     def dispatch(self, x: torch.Tensor, scales: Optional[torch.Tensor], topk_idx: torch.Tensor,
-                 topk_weights: Optional[torch.Tensor], num_experts: int,
-                 is_token_in_rank: Optional[torch.Tensor]) -> Tuple[Received, Handle]:
+                 topk_weights: Optional[torch.Tensor], num_experts: int) -> Tuple[Received, Handle]:
         """A dispatch along new routes."""
         if topk_weights is None:
             topk_weights = torch.ones(topk_idx.shape, dtype=torch.float32, device=topk_idx.device)
         max_tokens = self._agree_on_tokens(len(x))
         made = self._values(x, scales, topk_idx.shape[1], num_experts, max_tokens)
         received, rows, routing = self._run(made, x, scales, topk_idx, topk_weights, None)
-        return received, Handle(topk_idx, topk_weights, num_experts, max_tokens, rows, is_token_in_rank, made, routing)
+        return received, Handle(topk_idx, topk_weights, num_experts, max_tokens, rows, made, routing)
 
     def dispatch_again(self, x: torch.Tensor, scales: Optional[torch.Tensor], handle: Handle) -> Received:
         """Other tokens along the routes of an earlier dispatch; the handle's next combine is this one's."""
@@ -157,7 +159,3 @@ class Throughput:
         nothing = torch.zeros((len(handle.topk_idx), 1), dtype=torch.uint8, device=topk_weights.device)
         routing, _ = sums.dispatch(nothing, handle.topk_idx, handle.topk_weights)
         return sums.combine(routing, self._spread(topk_weights.float(), handle))
-
-    def aligned_counts(self, received: Received, alignment: int) -> List[int]:
-        """Routes to each local expert, rounded up to a multiple of `alignment`."""
-        return [-(-count // alignment) * alignment for count in received.num_rows.tolist()]

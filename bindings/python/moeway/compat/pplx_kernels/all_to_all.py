@@ -112,7 +112,6 @@ class AllToAll:
                        hidden_dim_bytes, hidden_dim_scale_bytes)
         return cls(initialised_communicator(), False, shape, out_dtype)
 
-    @torch.compiler.disable
     def dispatch(self, out_expert_num_tokens: torch.Tensor, out_expert_x: torch.Tensor,
                  out_expert_x_scale: Optional[torch.Tensor], dp_x: torch.Tensor, dp_x_scale: Optional[torch.Tensor],
                  indices: torch.Tensor, bound_m: Optional[torch.Tensor], do_send: bool = True,
@@ -121,32 +120,16 @@ class AllToAll:
 
         dp_x [m, hidden], indices [m, experts_per_token] uint32, int32 or int64, bound_m: how many of the tokens count.
         """
-        token_bytes, scale_bytes = self._shape.hidden_dim_bytes, self._shape.hidden_dim_scale_bytes
+        scale_bytes = self._shape.hidden_dim_scale_bytes
         if {dp_x_scale is None, out_expert_x_scale is None} != {scale_bytes == 0}:
             expected = "both" if scale_bytes else "neither"
             raise InvalidArgumentError(f"hidden_dim_scale_bytes was {scale_bytes}: expected {expected} of dp_x_scale "
                                        "and out_expert_x_scale")
         if do_send:
-            share = self._share(len(indices))
-            idx = self._bounded(_signed(indices), bound_m)[share]
-            x = _as_bytes(dp_x[: len(indices)][share], token_bytes, "dp_x")
-            scales = None
-            if dp_x_scale is not None:
-                scales = _as_bytes(dp_x_scale[: len(indices)][share], scale_bytes, "dp_x_scale")
-            round_object = self._object(self._types)
-            self._dispatched = round_object, round_object.dispatch_send(x, idx, None, scales)
+            self._send_tokens(dp_x, dp_x_scale, indices, bound_m)
         if do_recv:
-            round_object, routing = self._current(self._dispatched, "dispatch")
-            x = _fitting(out_expert_x, round_object.sizes.expert_capacity, token_bytes)
-            output = plain.DispatchOutput(x=x, num_rows=out_expert_num_tokens)
-            if out_expert_x_scale is not None:
-                output.scales = _fitting(out_expert_x_scale, round_object.sizes.expert_capacity, scale_bytes)
-            round_object.dispatch_recv(routing, output)
-            _copy_back(x, out_expert_x)
-            if out_expert_x_scale is not None:
-                _copy_back(output.scales, out_expert_x_scale)
+            self._receive_rows(out_expert_num_tokens, out_expert_x, out_expert_x_scale)
 
-    @torch.compiler.disable
     def combine(self, out_tokens: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, expert_y: torch.Tensor,
                 bound_m: Optional[torch.Tensor], do_send: bool = True, do_recv: bool = True) -> None:
         """Experts' rows back: out_tokens [>= m, hidden] gets the weighted sums in its first m rows.
@@ -154,17 +137,9 @@ class AllToAll:
         expert_y has the shape of out_expert_x; weights [m, experts_per_token] float32. Tokens behind bound_m get zeros.
         """
         if do_send:
-            round_object, routing = self._current(self._dispatched, "combine")
-            self._combining, self._dispatched = (round_object, routing), None
-            round_object.combine_send(routing, self._rows(round_object, expert_y, out_tokens.dtype))
+            self._send_rows(expert_y, out_tokens.dtype)
         if do_recv:
-            round_object, routing = self._current(self._combining, "combine with do_send")
-            self._combining = None
-            num_tokens = len(indices)
-            y = round_object.combine_recv(routing, weights[self._share(num_tokens)].float())
-            if self._shape.dp_size > 1:
-                y = self._shared(y, num_tokens)
-            out_tokens[:num_tokens].copy_(y)
+            self._receive_sums(out_tokens, len(indices), weights)
             self._types = expert_y.dtype, out_tokens.dtype
 
     def destroy(self) -> None:
@@ -174,6 +149,47 @@ class AllToAll:
         if self._owns_communicator:
             self._communicator.close()
         self._objects, self._sharing = {}, {}
+
+    # torch.compile leaves these four out of its graph.
+
+    @torch.compiler.disable
+    def _send_tokens(self, dp_x: torch.Tensor, dp_x_scale: Optional[torch.Tensor], indices: torch.Tensor,
+                     bound_m: Optional[torch.Tensor]) -> None:
+        num_tokens, share = len(indices), self._share(len(indices))
+        idx = self._bounded(_signed(indices), bound_m)[share]
+        x = _as_bytes(dp_x[:num_tokens][share], self._shape.hidden_dim_bytes, "dp_x")
+        scales = None
+        if dp_x_scale is not None:
+            scales = _as_bytes(dp_x_scale[:num_tokens][share], self._shape.hidden_dim_scale_bytes, "dp_x_scale")
+        round_object = self._object(self._types)
+        self._dispatched = round_object, round_object.dispatch_send(x, idx, None, scales)
+
+    @torch.compiler.disable
+    def _receive_rows(self, counts: torch.Tensor, out_x: torch.Tensor, out_scales: Optional[torch.Tensor]) -> None:
+        round_object, routing = self._current(self._dispatched, "dispatch")
+        capacity = round_object.sizes.expert_capacity
+        output = plain.DispatchOutput(x=_fitting(out_x, capacity, self._shape.hidden_dim_bytes), num_rows=counts)
+        if out_scales is not None:
+            output.scales = _fitting(out_scales, capacity, self._shape.hidden_dim_scale_bytes)
+        round_object.dispatch_recv(routing, output)
+        _copy_back(output.x, out_x)
+        if out_scales is not None:
+            _copy_back(output.scales, out_scales)
+
+    @torch.compiler.disable
+    def _send_rows(self, expert_y: torch.Tensor, out_dtype: torch.dtype) -> None:
+        round_object, routing = self._current(self._dispatched, "combine")
+        round_object.combine_send(routing, self._rows(round_object, expert_y, out_dtype))
+        self._combining, self._dispatched = (round_object, routing), None
+
+    @torch.compiler.disable
+    def _receive_sums(self, out_tokens: torch.Tensor, num_tokens: int, weights: torch.Tensor) -> None:
+        round_object, routing = self._current(self._combining, "combine with do_send")
+        self._combining = None
+        y = round_object.combine_recv(routing, weights[self._share(num_tokens)].float())
+        if self._shape.dp_size > 1:
+            y = self._shared(y, num_tokens)
+        out_tokens[:num_tokens].copy_(y)
 
     def _object(self, types: _Types) -> plain.AllToAll:
         if types not in self._objects:
