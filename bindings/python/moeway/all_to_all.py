@@ -84,6 +84,8 @@ class AllToAll:
         self._communicator = communicator  # Its callback may be called at creation.
         self._device_type, self._device_index = communicator.device_type, communicator.device_index
         self._rank, self._size = communicator.rank, communicator.size
+        # What raw elements are taken for.
+        self._expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
         self._pinned_stream: Optional[Tuple[Optional[int]]] = None
         communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
                                      ctypes.byref(self.config.to_struct()), ctypes.byref(self._handle))
@@ -248,11 +250,10 @@ class AllToAll:
         return struct
 
     def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], write: bool) -> None:
-        expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
         # Fields are copies; what keeps the memory alive hangs on the originals.
         struct.originals = []
         for name, value in tensors.items():
-            tensor = self._struct(name, value, expected.get(name), write)
+            tensor = self._struct(name, value, self._expected.get(name), write)
             struct.originals.append(tensor)
             setattr(struct, name, tensor)
 

@@ -31,10 +31,7 @@ class DType(enum.IntEnum):
         return _ELEMENT_BYTES[self]
 
 
-_ELEMENT_BYTES = {
-    DType.BF16: 2, DType.F16: 2, DType.F32: 4, DType.F8_E4M3: 1, DType.UE8M0: 1, DType.BYTES: 1, DType.I32: 4,
-    DType.I64: 8,
-}
+_ELEMENT_BYTES = (2, 2, 4, 1, 1, 1, 4, 8)
 
 
 class DeviceType(enum.IntEnum):

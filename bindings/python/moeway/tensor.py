@@ -8,7 +8,7 @@ themselves.
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import numpy as np
 
@@ -30,30 +30,47 @@ _BY_NAME = {
 _MAX_DIMS = 3
 
 
+# A call describes up to a dozen tensors: names of types are looked up once a type.
+_known_types: Dict[Any, Tuple[Optional[DType], str]] = {}
+
+
+def _type_of(dtype: Any) -> Tuple[Optional[DType], str]:
+    """The DType of a numpy or torch dtype, None for raw elements, and what it is called."""
+    known = _known_types.get(dtype)
+    if known is None:
+        name = getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1]
+        known = _known_types[dtype] = _BY_NAME.get(name), name
+    return known
+
+
 def _from_numpy(array: np.ndarray) -> Described:
-    size = array.dtype.itemsize
+    size, strides = array.itemsize, array.strides
     if not array.dtype.isnative:
         raise TypeError(f"elements of {array.dtype} are not in this machine's byte order")
-    if any(stride % size for stride in array.strides):
-        raise TypeError(f"strides {array.strides} are no multiples of an element's {size} bytes")
-    return Described(array.ctypes.data, _BY_NAME.get(array.dtype.name), array.dtype.name, size, DeviceType.CPU, 0,
-                     array.shape, tuple(stride // size for stride in array.strides), array.flags.writeable, array)
+    for stride in strides:
+        if stride % size:
+            raise TypeError(f"strides {strides} are no multiples of an element's {size} bytes")
+    dtype, name = _type_of(array.dtype)
+    data, read_only = array.__array_interface__["data"]
+    return Described(data, dtype, name, size, DeviceType.CPU, 0, array.shape,
+                     tuple([stride // size for stride in strides]), not read_only, array)
 
 
 def _from_torch(tensor: Any) -> Described:
     # Not through DLPack: some of its versions know neither fp8 nor tensors that require gradients.
-    kind = tensor.device.type
-    if kind not in ("cpu", "cuda"):
-        raise TypeError(f"it is on device {tensor.device}, expected cpu or cuda")
-    name = str(tensor.dtype).rsplit(".", 1)[-1]
-    device = DeviceType.CUDA if kind == "cuda" else DeviceType.CPU
-    return Described(tensor.data_ptr(), _BY_NAME.get(name), name, tensor.element_size(), device,
-                     tensor.device.index or 0, tuple(tensor.shape), tuple(tensor.stride()), True, tensor)
+    device = tensor.device
+    if device.type not in ("cpu", "cuda"):
+        raise TypeError(f"it is on device {device}, expected cpu or cuda")
+    dtype, name = _type_of(tensor.dtype)
+    return Described(tensor.data_ptr(), dtype, name, tensor.element_size(),
+                     DeviceType.CUDA if device.type == "cuda" else DeviceType.CPU, device.index or 0,
+                     tuple(tensor.shape), tensor.stride(), True, tensor)
 
 
 def _from_cuda_array_interface(array: Any, device_index: int) -> Described:
     interface = array.__cuda_array_interface__
     dtype = np.dtype(interface["typestr"])
+    known, name = _type_of(dtype)
     data, read_only = interface["data"]
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
@@ -61,8 +78,8 @@ def _from_cuda_array_interface(array: Any, device_index: int) -> Described:
         steps = _dlpack.packed_strides(list(shape))
     else:
         steps = [stride // dtype.itemsize for stride in strides]
-    return Described(data, _BY_NAME.get(dtype.name), dtype.name, dtype.itemsize, DeviceType.CUDA, device_index, shape,
-                     tuple(steps), not read_only, array)
+    return Described(data, known, name, dtype.itemsize, DeviceType.CUDA, device_index, shape, tuple(steps),
+                     not read_only, array)
 
 
 def _is_torch(value: Any) -> bool:
@@ -100,9 +117,9 @@ class Tensor:
             self._described = described = _describe(value, device_index)
         except (TypeError, BufferError) as error:
             raise InvalidArgumentError(f"{name} cannot be used as a tensor: {error}") from error
-        raw = described.dtype in (None, DType.BYTES)
-        fits = expected is not None and expected.element_bytes == described.element_bytes
-        dtype = expected if raw and fits else described.dtype
+        dtype = described.dtype
+        if (dtype is None or dtype is DType.BYTES) and expected is not None:
+            dtype = expected if expected.element_bytes == described.element_bytes else dtype
         if dtype is None:
             wanted = "bf16, f16, f32, f8_e4m3, ue8m0, bytes, i32 or i64" if expected is None else expected.name.lower()
             raise InvalidArgumentError(f"{name} has elements of type {described.dtype_name}, expected {wanted}")
@@ -146,13 +163,11 @@ class Tensor:
     def to_struct(self, name: str) -> TensorStruct:
         """The moeway_tensor. Raises InvalidArgumentError, which calls it `name`, for more than 3 dimensions."""
         described = self._described
-        if not 1 <= len(described.shape) <= _MAX_DIMS:
-            raise InvalidArgumentError(f"{name} has {len(described.shape)} dimensions, expected 1 to {_MAX_DIMS}")
-        struct = TensorStruct(described.data, self.dtype, described.device_type, described.device_index,
-                              len(described.shape))
-        for i, (size, stride) in enumerate(zip(described.shape, described.strides)):
-            struct.shape[i], struct.strides[i] = size, stride
-        return struct
+        ndim = len(described.shape)
+        if not 1 <= ndim <= _MAX_DIMS:
+            raise InvalidArgumentError(f"{name} has {ndim} dimensions, expected 1 to {_MAX_DIMS}")
+        return TensorStruct(described.data, self.dtype, described.device_type, described.device_index, ndim,
+                            described.shape, described.strides)
 
 
 def struct_of(name: str, value: Optional[TensorLike], expected: Optional[DType], device_index: int,
