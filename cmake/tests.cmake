@@ -8,6 +8,7 @@
 #   headers     each public header compiled alone           sees include only
 #   install     a project that uses the installed package
 #   tools       the scripts of tools/
+#   python      the Python package                          sees the package only
 #
 # tests/reference, the oracle, sees neither src nor include. tools/run_tests.sh fails if one of the suites in
 # moeway_suites ran nothing.
@@ -163,6 +164,8 @@ if(NOT MOEWAY_SANITIZE)
   set_tests_properties(install.package PROPERTIES TIMEOUT 180 LABELS install)
   list(APPEND moeway_suites install)
 endif()
+
+include(python_tests)
 
 list(JOIN moeway_suites "\n" suites)
 file(WRITE ${PROJECT_BINARY_DIR}/suites.txt "${suites}\n")

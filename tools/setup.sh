@@ -8,7 +8,7 @@
 # script fails.
 set -eu
 
-# group, package, kind of evidence (a program, a C++ header), evidence
+# group, package, kind of evidence (a program, a C++ header, modules that one Python has together), evidence
 wanted='
 build g++ program g++
 build make program make
@@ -21,6 +21,8 @@ test python3 program python3
 test libgtest-dev header gtest/gtest.h
 test libgmock-dev header gmock/gmock.h
 test librapidcheck-dev header rapidcheck.h
+test python3-numpy modules numpy,pytest
+test python3-pytest modules numpy,pytest
 lint python3 program python3
 lint clang-format-14 program clang-format-14
 lint clang-tidy program clang-tidy
@@ -44,6 +46,12 @@ is_there() {
     program) command -v "$2" >/dev/null 2>&1 ;;
     # The debug and release headers of a library come together, so that finding it by the preprocessor is enough.
     header) echo "#include <$2>" | g++ -std=c++20 -fsyntax-only -x c++ -M - >/dev/null 2>&1 ;;
+    # The first python3 may not be the one that packages are for; cmake/python_tests.cmake looks at both, too.
+    modules)
+      for python in python3 /usr/bin/python3; do
+        if "$python" -c "import $2" >/dev/null 2>&1; then return 0; fi
+      done
+      return 1 ;;
   esac
 }
 

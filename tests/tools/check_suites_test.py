@@ -13,6 +13,9 @@ FAILED = '<testcase name="{}" status="fail"><failure message=""/></testcase>'
 SKIPPED = ('<testcase name="{}" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/><system-out>'
            "[ RUN      ] A.B\nfile.cc:6: Skipped\nno traces in ../shared/routes\n\n[  SKIPPED ] A.B (0 ms)\n</system-out></testcase>")
 
+PYTEST = ('<testcase name="{}" status="{}"><system-out>ss..\nSKIPPED [2] tests/python/test_a.py:7: no torch here\n'
+          "2 passed, 2 skipped</system-out></testcase>")
+
 
 class CheckSuites(unittest.TestCase):
     def check(self, suites, *cases):
@@ -38,6 +41,11 @@ class CheckSuites(unittest.TestCase):
         lines, empty = self.check(["unit"], SKIPPED.format("unit.A.B"), PASSED.format("unit.A.C"))
         self.assertEqual(empty, [])
         self.assertEqual(lines, ["skipped: unit.A.B: no traces in ../shared/routes"])
+
+    def test_names_what_pytest_skipped_within_a_file(self):
+        lines, empty = self.check(["python"], PYTEST.format("python.a", "run"), PYTEST.format("python.b", "notrun"))
+        self.assertEqual(empty, [])
+        self.assertEqual(lines, ["skipped: python.b: no torch here", "skipped in python.a: no torch here"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,268 @@
+"""Dispatch and combine of one shape.
+
+Contracts (shapes, failure, when memory may be reused) are those of the C functions of the same names in c_api.h. Every
+call raises the MoewayError of its failure. On CPU ranks a call has read its inputs and written its outputs when it
+returns; on CUDA ranks it is enqueued on a stream, and what kernels find wrong is raised by a later call or by status().
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from ctypes import c_void_p
+from types import TracebackType
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Type
+
+from moeway import _arrays
+from moeway._library import call, lib
+from moeway._streams import current_stream, stream_pointer
+from moeway._structs import InputStruct, OutputStruct, RoutingStruct, StatsStruct, TensorStruct
+from moeway.communicator import Communicator
+from moeway.config import AllToAllConfig, AllToAllSizes, sizes_of
+from moeway.enums import DeviceType, DType, Layout, Scales
+from moeway.tensor import TensorLike, struct_of
+
+__all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "Routing"]
+
+_SCALES_DTYPES = {Scales.F32: DType.F32, Scales.UE8M0: DType.UE8M0, Scales.BYTES: DType.BYTES}
+
+
+class Routing(NamedTuple):
+    """Which dispatch a combine belongs to. Valid until the second next dispatch_send of the same object."""
+
+    object: int  # the AllToAll it came from
+    dispatch: int  # its how-manieth dispatch, from 1
+    num_tokens: int  # T of the dispatch, and so of y
+    kind: str  # the library of the dispatch's tensors: where outputs come from that the caller does not give
+
+    def to_struct(self) -> RoutingStruct:
+        """The moeway_routing."""
+        return RoutingStruct(self.object, self.dispatch)
+
+
+@dataclasses.dataclass
+class DispatchOutput:
+    """Where dispatch writes. W ranks, M most tokens, L local experts, K routes a token.
+
+    x and scales: expert_padded [L, >= capacity, H], expert_packed [>= max_rows, H], token_major [W * M, H] or None to
+    leave them in the heap (AllToAll.view). scales likewise with num_scales columns; None without scales.
+    """
+
+    x: TensorLike = None
+    scales: TensorLike = None
+    num_rows: TensorLike = None  # int32 [L]: rows of each local expert
+    first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
+    row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
+    topk_idx: TensorLike = None  # token_major: int32 [W * M, K], local experts, -1 for none here
+    topk_weights: TensorLike = None  # token_major: f32 [W * M, K]
+
+
+class AllToAllStats(NamedTuple):
+    """What this rank has moved since creation: moeway_all_to_all_stats."""
+
+    num_dispatches: int
+    tokens_sent: int  # (token, destination rank) pairs
+    routes_sent: int
+    rows_received: int
+    dispatch_sent_bytes: int
+    combine_sent_bytes: int
+
+
+class AllToAll:
+    """Dispatch and combine of one shape. Creation is collective and takes all memory; a context manager closes it.
+
+    `config` is an AllToAllConfig, or its fields come as keyword arguments: AllToAll(communicator, num_experts=8,
+    topk=2, hidden=64, max_tokens=16). Use by one thread at a time. On CUDA ranks calls go to torch's (or cupy's)
+    current stream unless set_stream has named one.
+    """
+
+    def __init__(self, communicator: Communicator, config: Optional[AllToAllConfig] = None, **fields: Any) -> None:
+        self._handle = c_void_p()
+        if config is not None and fields:
+            raise TypeError(f"config is given, and so are {', '.join(fields)}: expected one or the other")
+        self.config: AllToAllConfig = AllToAllConfig(**fields) if config is None else config
+        self._communicator = communicator  # Its callback may be called at creation.
+        self._device_type, self._device_index = communicator.device_type, communicator.device_index
+        self._rank, self._size = communicator.rank, communicator.size
+        # What raw elements are taken for.
+        self._expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
+        self._pinned_stream: Optional[Tuple[Optional[int]]] = None
+        communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
+                                     ctypes.byref(self.config.to_struct()), ctypes.byref(self._handle))
+        self.sizes: AllToAllSizes = sizes_of(self.config, self._rank, self._size)
+
+    def dispatch_send(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
+                      scales: Optional[TensorLike] = None) -> Routing:
+        """Sends x[t] (and its scales) once to every rank that owns one of t's experts. Never waits for a peer.
+
+        x [T, H] dispatch_dtype ([T, token_bytes] for bytes), topk_idx [T, K] int32 or int64 with -1 for no route,
+        topk_weights [T, K] f32 with weights at dispatch and else None, scales [T, num_scales]. Strides may be any.
+        """
+        self._follow_stream()
+        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        call(lib.moeway_dispatch_send, self._handle, ctypes.byref(given), ctypes.byref(routing))
+        return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x))
+
+    def dispatch_recv(self, routing: Routing, output: Optional[DispatchOutput] = None) -> DispatchOutput:
+        """Waits for the rows of this rank's experts and writes them to `output`, by default a new one; returns it.
+
+        Rows of an expert come in order of (source rank, token, k); what lies behind them is left as it was.
+        """
+        self._follow_stream()
+        output = self.allocate_output(routing.kind) if output is None else output
+        call(lib.moeway_dispatch_recv, self._handle, routing.to_struct(), ctypes.byref(self._output(output)))
+        return output
+
+    def dispatch(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
+                 scales: Optional[TensorLike] = None,
+                 output: Optional[DispatchOutput] = None) -> Tuple[Routing, DispatchOutput]:
+        """dispatch_send and dispatch_recv in one call."""
+        self._follow_stream()
+        output = self.allocate_output(_arrays.kind_of(x)) if output is None else output
+        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        call(lib.moeway_dispatch, self._handle, ctypes.byref(given), ctypes.byref(self._output(output)),
+             ctypes.byref(routing))
+        return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x)), output
+
+    def combine_send(self, routing: Routing, rows: TensorLike) -> None:
+        """Sends the experts' rows back: the shape of dispatch's x with H elements of row_dtype. Never waits for a peer.
+
+        token_major: one row per received token, already weighted and summed over this rank's experts.
+        """
+        self._follow_stream()
+        call(lib.moeway_combine_send, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)))
+
+    def combine_recv(self, routing: Routing, topk_weights: Optional[TensorLike] = None,
+                     y: Optional[TensorLike] = None) -> TensorLike:
+        """Waits for the results of this rank's tokens and writes their sums to y [T, H] output_dtype; returns it.
+
+        topk_weights [T, K] f32 with weights at combine, else None. y: by default a new array.
+        """
+        self._follow_stream()
+        y = self._allocate_y(routing) if y is None else y
+        weights, results = self._results(topk_weights, y)
+        call(lib.moeway_combine_recv, self._handle, routing.to_struct(), weights, ctypes.byref(results))
+        return y
+
+    def combine(self, routing: Routing, rows: TensorLike, topk_weights: Optional[TensorLike] = None,
+                y: Optional[TensorLike] = None) -> TensorLike:
+        """combine_send and combine_recv in one call."""
+        self._follow_stream()
+        y = self._allocate_y(routing) if y is None else y
+        weights, results = self._results(topk_weights, y)
+        call(lib.moeway_combine, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)), weights,
+             ctypes.byref(results))
+        return y
+
+    def view(self, routing: Routing) -> Tuple[TensorLike, Optional[TensorLike]]:
+        """token_major without a copy: x [W * M, H] and the scales (or None) where they lie in the symmetric heap.
+
+        After a dispatch_recv whose output had no x (allocate_output(in_heap=True)). Valid until this rank's next
+        dispatch_send; once the object is closed the memory is gone, and touching the arrays is a fault of the process.
+        """
+        x, scales = TensorStruct(), TensorStruct()
+        call(lib.moeway_dispatch_view, self._handle, routing.to_struct(), ctypes.byref(x), ctypes.byref(scales))
+        there = scales.ndim > 0
+        return _arrays.view(x, routing.kind, self), _arrays.view(scales, routing.kind, self) if there else None
+
+    def allocate_output(self, kind: str = "numpy", *, in_heap: bool = False, first_row: bool = True,
+                        row_source: bool = True) -> DispatchOutput:
+        """A DispatchOutput that fits, of "numpy", "ml_dtypes", "torch" or "cupy" arrays, which hold anything.
+
+        in_heap: without x and scales, for view() (token_major only).
+        """
+        sizes, config = self.sizes, self.config
+        dtype = config.dispatch_dtype
+        if config.layout == Layout.EXPERT_PADDED:
+            leading: Tuple[int, ...] = (sizes.num_local_experts, sizes.expert_capacity)
+        else:
+            leading = (sizes.max_rows,)
+        output = DispatchOutput(num_rows=self._empty(kind, (sizes.num_local_experts,), DType.I32))
+        if not in_heap:
+            output.x = self._empty(kind, (*leading, sizes.row_bytes // dtype.element_bytes), dtype)
+            if config.scales != Scales.NONE:
+                output.scales = self._empty(kind, (*leading, sizes.num_scales), _SCALES_DTYPES[config.scales])
+        if config.layout == Layout.TOKEN_MAJOR:
+            output.topk_idx = self._empty(kind, (*leading, config.topk), DType.I32)
+            output.topk_weights = self._empty(kind, (*leading, config.topk), DType.F32)
+            return output
+        if first_row:
+            output.first_row = self._empty(kind, (sizes.num_local_experts,), DType.I64)
+        if row_source:
+            output.row_source = self._empty(kind, (*leading, 3), DType.I32)
+        return output
+
+    def set_stream(self, stream: Any) -> None:
+        """CUDA ranks: the stream of later calls: a cudaStream_t as a number, a torch or a cupy stream.
+
+        None, as at creation: at each call the current stream of torch or cupy. Tensors that were allocated on another
+        stream must not be freed before the call has run there (torch: record_stream).
+        """
+        self._pinned_stream = None if stream is None else (stream_pointer(stream),)
+
+    def stats(self) -> AllToAllStats:
+        """What this rank has moved since creation."""
+        struct = StatsStruct()
+        call(lib.moeway_all_to_all_get_stats, self._handle, ctypes.byref(struct))
+        return AllToAllStats(*(getattr(struct, name) for name in AllToAllStats._fields))
+
+    def status(self) -> None:
+        """Raises the failure that ended this object's use, if there is one; once it is closed, WrongStateError."""
+        call(lib.moeway_all_to_all_status, self._handle)
+
+    def close(self) -> None:
+        """Releases the object's memory. Not collective; never waits for a peer; a second call does nothing."""
+        call(lib.moeway_all_to_all_close, self._handle)
+
+    def __enter__(self) -> "AllToAll":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        lib.moeway_all_to_all_destroy(self._handle)
+
+    def _follow_stream(self) -> None:
+        if self._device_type != DeviceType.CUDA:
+            return
+        pinned = self._pinned_stream
+        stream = current_stream(self._device_index) if pinned is None else pinned[0]
+        call(lib.moeway_all_to_all_set_stream, self._handle, stream)
+
+    def _struct(self, name: str, value: Optional[TensorLike], expected: Optional[DType],
+                write: bool = False) -> TensorStruct:
+        return struct_of(name, value, expected, self._device_index, write)
+
+    def _empty(self, kind: str, shape: Tuple[int, ...], dtype: DType) -> TensorLike:
+        return _arrays.empty(kind, shape, dtype, self._device_type, self._device_index)
+
+    def _input(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike],
+               scales: Optional[TensorLike]) -> InputStruct:
+        struct = InputStruct()
+        self._fill(struct, {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}, False)
+        return struct
+
+    def _output(self, output: DispatchOutput) -> OutputStruct:
+        struct = OutputStruct()
+        self._fill(struct, {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}, True)
+        return struct
+
+    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], write: bool) -> None:
+        # Fields are copies; what keeps the memory alive hangs on the originals.
+        struct.originals = []
+        for name, value in tensors.items():
+            tensor = self._struct(name, value, self._expected.get(name), write)
+            struct.originals.append(tensor)
+            setattr(struct, name, tensor)
+
+    def _rows(self, rows: TensorLike) -> TensorStruct:
+        return self._struct("rows", rows, self.config.row_dtype)
+
+    def _results(self, topk_weights: Optional[TensorLike], y: TensorLike) -> Tuple[Any, TensorStruct]:
+        weights = None if topk_weights is None else ctypes.byref(self._struct("topk_weights", topk_weights, None))
+        return weights, self._struct("y", y, self.config.output_dtype, write=True)
+
+    def _allocate_y(self, routing: Routing) -> TensorLike:
+        return self._empty(routing.kind, (routing.num_tokens, self.config.hidden), self.config.output_dtype)
