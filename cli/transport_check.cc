@@ -86,6 +86,11 @@ TransportVerdict not_built(const char* name, const std::string& lack, const std:
 // Tries the transport with one rank on the first GPU: that loads the driver, and maps and clears memory of the device. Whether
 // two GPUs reach each other is the peer access that the machine's part of the report shows.
 TransportVerdict try_nvlink(const Devices& devices) {
+  const std::string lack = gpu_lack(devices);
+  if (!has_cuda()) {
+    return not_built("nvlink", lack,
+                     "a moeway built with -DMOEWAY_CUDA=ON, on GPUs that reach each other's memory (NVLink)");
+  }
   const Result<std::string> tried = text_from_child(
       [] {
         const ThreadGroup group(1);
@@ -96,12 +101,7 @@ TransportVerdict try_nvlink(const Devices& devices) {
         return Communicator::create(std::move(bootstrap).value(), options).status().message();
       },
       kTimeout);
-  const std::string lack = gpu_lack(devices);
   const std::string failure = tried.ok() ? tried.value() : tried.status().message();
-  if (failure.find("has no CUDA") != std::string::npos) {
-    return not_built("nvlink", lack,
-                     "a moeway built with -DMOEWAY_CUDA=ON, on GPUs that reach each other's memory (NVLink)");
-  }
   if (!failure.empty()) return {"nvlink", true, false, failure, "what the message names"};
   if (!lack.empty()) return {"nvlink", true, true, "one rank on the first GPU; more need another GPU: " + lack, ""};
   return {"nvlink", true, true, "one rank on the first GPU mapped and cleared its memory", ""};
