@@ -39,6 +39,9 @@ struct Devices {
 // Loads vendor libraries, whose code may do anything: call it in a process of its own (see child_text.h).
 Devices look_at_devices();
 
+// The same, in a process of its own: what it says if looking failed. Fork rules apply: no second thread yet.
+Devices look_at_devices_apart();
+
 void to_json(nlohmann::json& json, const Devices& devices);
 void from_json(const nlohmann::json& json, Devices& devices);
 

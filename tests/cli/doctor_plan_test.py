@@ -20,6 +20,7 @@ class Doctor(ProgramTest):
             self.assertTrue(transports[name]["works"], transports[name])
         for name in ("nvlink", "nvshmem", "libfabric"):
             self.assertFalse(transports[name]["works"])
+            self.assertFalse(transports[name]["in_this_build"])
             self.assertTrue(transports[name]["why"].startswith("not in this build"), transports[name])
             self.assertTrue(transports[name]["change"])
 
@@ -60,7 +61,7 @@ class Program(ProgramTest):
         self.assertRegex(done.stdout, r"\Amoeway \d+\.\d+\.\d+\n\Z")
 
     def test_help_of_everything(self):
-        for words in ((), ("run",), ("doctor",), ("plan",)):
+        for words in ((), ("run",), ("bench",), ("doctor",), ("plan",)):
             with self.subTest(words=words):
                 done = self.call(*words, "--help")
                 self.assertEqual(done.returncode, 0)

@@ -5,7 +5,7 @@ import unittest
 from program import DATA, ProgramTest
 
 CASES = (
-    ((), "expected a command: run, doctor, plan"),
+    ((), "expected a command: run, bench, doctor, plan"),
     (("rnu",), "'rnu': did you mean 'run'?"),
     (("--verison",), "did you mean '--version'?"),
     (("run", "--rank", "3"), "not expected: --rank 3\n'--rank': did you mean '--ranks'?"),
