@@ -51,7 +51,7 @@ def knows_cuda(path):
     """Whether the file at `path` (relative to the root) is for CUDA alone. Others of src/exec know it behind an #if."""
     text = path.as_posix()
     folders = ("src/exec/cuda/", "src/peers/nvshmem/", "src/transport/nvlink/", "src/transport/nvshmem/")
-    return (text.startswith(folders) or (text.startswith(("src/launch/", "bench/")) and path.suffix == ".cu")
+    return (text.startswith(folders) or (text.startswith("src/launch/") and path.suffix == ".cu")
             or (text.startswith("cli/device/cuda_") and path.suffix in (".cc", ".cu")))
 
 

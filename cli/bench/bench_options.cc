@@ -77,7 +77,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       "  moeway bench --tokens 1,128,4096 --dtype fp8,bf16 --layout padded,packed,token-major\n"
       "  moeway bench --tokens 128 --split --json result.json\n"
       "  moeway bench --device cpu --ranks 4 --hidden 2048 --experts 64\n"
-      "Exit code: 0 all values were right, 1 something was not, 2 wrong options. How to read it: docs/tuning.md.");
+      "Exit code: 0 all values were right, 1 something was not, 2 wrong options.\n"
+      "How to read it: docs/tuning.md.");
 }
 
 std::string contradiction(const BenchOptions& options) {

@@ -133,7 +133,8 @@ class Output(ProgramTest):
         keys = {"schema", "version", "command", "ok", "seconds", "transport", "job", "shape", "routes", "moved", "load",
                 "times_us", "verified", "mismatches", "failures"}
         self.assertEqual(set(result), keys)
-        self.assertEqual(set(result["job"]), {"ranks", "ranks_as", "execution", "warps", "rounds", "seed", "timeout_ms"})
+        self.assertEqual(set(result["job"]), {"ranks", "ranks_as", "device", "devices", "execution", "warps", "rounds", "seed",
+                                              "timeout_ms"})
         self.assertEqual(set(result["moved"]), {"tokens", "routes", "tokens_sent", "dispatch_bytes",
                                                 "dispatch_bytes_by_route", "combine_bytes", "combine_bytes_by_route"})
         self.assertEqual(set(result["times_us"]["phases"]),
