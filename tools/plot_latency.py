@@ -55,7 +55,7 @@ def pair_of(figure):
 def reference_curves(reference, documents, dtype=None):
     """(label, kind, [(tokens, us)]) of each figure, if a document was measured with their shape; else []."""
     shape = reference["shape"]
-    if not any(document["job"]["ranks"] == shape["ranks"] and
+    if not any(document["device"] and document["job"]["ranks"] == shape["ranks"] and
                all(series["shape"][name] == shape[name] for name in ("experts", "topk", "hidden"))
                for document in documents for series in document["series"]):
         return []
