@@ -53,7 +53,7 @@ tsan:
 
 cuda:
 	tools/setup.sh test
-	cmake --preset cuda -DMOEWAY_BUILD_TESTS=ON -DMOEWAY_BUILD_BENCH=ON $(CMAKE_ARGS)
+	cmake --preset cuda -DMOEWAY_BUILD_TESTS=ON $(CMAKE_ARGS)
 	cmake --build --preset cuda -j $(JOBS)
 
 bench:

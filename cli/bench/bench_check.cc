@@ -123,9 +123,9 @@ Status BenchCheck::fetch(const std::vector<RowRange>& runs, Fetched& to) {
     if (status.ok() && from != nullptr && bytes > 0) status = place_.copy_out(into, from, bytes);
   };
   for (size_t i = 0; i < runs.size() && status.ok(); ++i) {
-    const auto [first, count] = runs[i];
+    const RowRange& run = runs[i];
     const auto part = [&](std::byte* into, const std::byte* from, int64_t bytes) {
-      if (from != nullptr) copy(into + to.begin[i] * bytes, from + first * bytes, count * bytes);
+      if (from != nullptr) copy(into + to.begin[i] * bytes, from + run.first * bytes, run.count * bytes);
     };
     part(to.x.data(), at.x, about_.sizes.row_bytes);
     part(to.scales.data(), at.scales, tensors_.scales_bytes());

@@ -142,8 +142,7 @@ Status Point::time(Call call, BenchCheck& check, bool sums, std::vector<double>&
     if (Status status = i == replays ? agree(ready) : ready; !status.ok()) return status;
     next_step(Phase::kTiming);
     const Result<double> took = recording.value()->replay_us();
-    const Status found = settle();
-    if (!found.ok()) return found;
+    if (Status found = settle(); !found.ok()) return found;
     if (!took.ok()) return took.status();
     if (i >= series_.warm_up && i < replays) us.push_back(took.value() / series_.pairs);
   }

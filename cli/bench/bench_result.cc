@@ -66,6 +66,7 @@ BaselineResult baseline_of(const std::vector<const BaselineReport*>& of_ranks) {
 template <class T>
 std::vector<const T*> column(const std::vector<const std::vector<T>*>& lists, size_t i) {
   std::vector<const T*> found;
+  found.reserve(lists.size());
   for (const std::vector<T>* list : lists) found.push_back(&(*list)[i]);
   return found;
 }

@@ -168,6 +168,14 @@ class Output(ProgramTest):
         os.close(ours)
         os.close(theirs)
 
+    def test_says_why_ranks_are_on_the_host(self):
+        done = self.call("run", *SMALL)
+        self.assertRegex(done.stdout, r"\n +on the host: (this moeway was built without CUDA|no GPU: )")
+        self.assertNotIn("on the host", self.call("run", *SMALL, "--device", "cpu").stdout)
+        done = self.call("run", *SMALL, "--device", "cuda")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Amoeway run: --device cuda: (this moeway was built without CUDA|no GPU: )")
+
     def test_files_cannot_be_mistaken_for_success(self):
         done = self.call("run", *SMALL, "--json", "/dev/full")
         self.assertEqual(done.returncode, 1)
