@@ -142,6 +142,20 @@ void from_json(const nlohmann::json& from, Devices& devices) {
   from.at("ibverbs").get_to(devices.ibverbs);
 }
 
+std::string nvidia_driver_version() {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Thu ...": the first word that begins with a digit.
+  const std::string line = read_line_of("/proc/driver/nvidia/version");
+  for (size_t at = 1; at < line.size(); ++at)
+    if (line[at - 1] == ' ' && line[at] >= '0' && line[at] <= '9') return line.substr(at, line.find(' ', at) - at);
+  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (nvml == nullptr) return "";
+  auto* init = symbol<int()>(nvml, "nvmlInit_v2");
+  auto* version = symbol<int(char*, unsigned)>(nvml, "nvmlSystemGetDriverVersion");
+  char text[80] = "";
+  if (init == nullptr || version == nullptr || init() != 0 || version(text, sizeof text) != 0) return "";
+  return text;
+}
+
 Devices look_at_devices_apart() {
   const Result<std::string> text =
       text_from_child([] { return nlohmann::json(look_at_devices()).dump(); }, kDeviceLimit);

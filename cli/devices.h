@@ -42,6 +42,9 @@ Devices look_at_devices();
 // The same, in a process of its own: what it says if looking failed. Fork rules apply: no second thread yet.
 Devices look_at_devices_apart();
 
+// The version of NVIDIA's driver, "580.159.04", from the kernel's files or else from NVML; "" where there is none.
+std::string nvidia_driver_version();
+
 void to_json(nlohmann::json& json, const Devices& devices);
 void from_json(const nlohmann::json& json, Devices& devices);
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/devices.h"
 #include "cli/machine.h"
-#include "cli/sysfs.h"
 #include "cli/terminal.h"
 
 namespace moeway::cli {
@@ -23,15 +23,6 @@ std::string type_text(const AllToAllConfig& config) {
 
 bool same_data(const AllToAllConfig& a, const AllToAllConfig& b) {
   return a.dispatch_dtype == b.dispatch_dtype && a.scales == b.scales && a.row_dtype == b.row_dtype;
-}
-
-// "580.159.04", "" where there is no driver: its file says "NVRM version: ... Kernel Module for x86_64  580.159.04  ...".
-std::string driver_version() {
-  const std::string line = read_line_of("/proc/driver/nvidia/version");
-  for (size_t at = line.find("  "); at < line.size(); ++at)
-    if (std::isdigit(static_cast<unsigned char>(line[at])) != 0 && line[at - 1] == ' ')
-      return line.substr(at, line.find(' ', at) - at);
-  return "";
 }
 
 json times_json(const Times& times) {
@@ -97,7 +88,7 @@ json device_json(const BenchResult& result) {
     if (series.device.name.empty()) continue;
     return {{"name", series.device.name},
             {"multiprocessors", series.device.multiprocessors},
-            {"driver", driver_version()},
+            {"driver", nvidia_driver_version()},
             {"driver_cuda", series.device.driver_cuda},
             {"runtime_cuda", series.device.runtime_cuda}};
   }
