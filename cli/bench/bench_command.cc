@@ -136,7 +136,7 @@ int run(const BenchOptions& options, const std::vector<std::string>& command_lin
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (table) {
-    fmt::print("{}", bench_head(options, choice.value()));
+    fmt::print("{}", bench_head(options, choice.value(), result));
     for (const SeriesResult& series : result.series) fmt::print("{}", series_table(series, result.baselines));
     if (result.ok()) fmt::print("\n{}\n", bench_verdict(result));
     std::fflush(stdout);

@@ -83,16 +83,21 @@ json baselines_json(const SeriesResult& result) {
           {"failures", failures_json(result.failures)}};
 }
 
-json device_json(const BenchResult& result) {
-  for (const SeriesResult& series : result.series) {
-    if (series.device.name.empty()) continue;
-    return {{"name", series.device.name},
-            {"multiprocessors", series.device.multiprocessors},
-            {"driver", nvidia_driver_version()},
-            {"driver_cuda", series.device.driver_cuda},
-            {"runtime_cuda", series.device.runtime_cuda}};
-  }
+// Null on the host.
+const DeviceReport* device_of(const BenchResult& result) {
+  for (const SeriesResult& series : result.series)
+    if (!series.device.name.empty()) return &series.device;
   return nullptr;
+}
+
+json device_json(const BenchResult& result) {
+  const DeviceReport* device = device_of(result);
+  if (device == nullptr) return nullptr;
+  return {{"name", device->name},
+          {"multiprocessors", device->multiprocessors},
+          {"driver", nvidia_driver_version()},
+          {"driver_cuda", device->driver_cuda},
+          {"runtime_cuda", device->runtime_cuda}};
 }
 
 const BaselineResult* find_baseline(const SeriesResult& result, const std::vector<SeriesResult>& baselines,
@@ -110,12 +115,15 @@ constexpr const char* kBaselines[] = {"copy", "nccl_per_rank", "nccl_per_expert"
 
 }  // namespace
 
-std::string bench_head(const BenchOptions& options, const DeviceChoice& choice) {
+std::string bench_head(const BenchOptions& options, const DeviceChoice& choice, const BenchResult& result) {
   std::string text = fmt::format("moeway {}\n", moeway_version());
   text += fmt::format(
       "  ranks      {} as {}, {}\n", options.ranks, options.processes ? "processes" : "threads",
       choice.on_host() ? "on the host" : fmt::format("on CUDA devices {}", fmt::join(choice.devices, ", ")));
   if (!choice.note.empty()) text += fmt::format("             {}\n", choice.note);
+  if (const DeviceReport* device = device_of(result); device != nullptr)
+    text += fmt::format("  device     {}, {} SMs, driver {}, CUDA {}\n", device->name, device->multiprocessors,
+                        nvidia_driver_version(), device->runtime_cuda);
   text += fmt::format("  shape      {} experts, top-{}, hidden {}\n", options.experts, options.topk, options.hidden);
   text += fmt::format("  inputs     {}, seed {}; routing uniform, another one on each rank and in each set\n",
                       counted(options.sets, "set"), options.seed);

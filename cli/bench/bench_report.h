@@ -55,7 +55,7 @@ struct BenchResult {
   bool ok() const;  // All values were right, and every rank has finished. Baselines too.
 };
 
-std::string bench_head(const BenchOptions& options, const DeviceChoice& choice);
+std::string bench_head(const BenchOptions& options, const DeviceChoice& choice, const BenchResult& result);
 // A table for a series, with the baselines of its type beside it.
 std::string series_table(const SeriesResult& result, const std::vector<SeriesResult>& baselines);
 // One line if all was right, else what went wrong first.
