@@ -104,7 +104,7 @@ machine_facts() {
 # The NCCL of MOEWAY_NCCL, else the loader's, else the one that PyTorch brought.
 find_nccl() {
   [ -z "${MOEWAY_NCCL:-}" ] || { echo "$MOEWAY_NCCL"; return; }
-  if ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then echo libnccl.so.2; return; fi
+  if [ "$(ldconfig -p 2>/dev/null | grep -c 'libnccl\.so\.2')" != 0 ]; then echo libnccl.so.2; return; fi
   local file
   for file in /usr/local/cuda/lib*/libnccl.so.2 \
     "$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)/lib/libnccl.so.2"; do
