@@ -12,12 +12,13 @@ DEMO_ROUTES = --routes "$(ROUTES)" --rounds 20
 .PHONY: help demo build test asan tsan cuda bench lint format tidy clean
 
 help:
-	@echo "make demo    set up, build, and run dispatch and combine between 8 ranks, every value checked"
+	@echo "make demo    set up, build, and run dispatch and combine between 8 ranks, every value checked;"
+	@echo "             on GPUs if there are some and nvcc is there, else on the CPU"
 	@echo "make test    set up, build and run the tests"
 	@echo "make build   build the library, the command line and the examples into build/release"
 	@echo "make asan    the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan    the tests under ThreadSanitizer"
-	@echo "make cuda    build what needs nvcc: the library with NVLink, its GPU tests and benchmarks"
+	@echo "make cuda    build what needs nvcc: the library with NVLink, the command line and the GPU tests"
 	@echo "make bench   build the benchmarks into build/release/bench"
 	@echo "make lint    format, layers, shell scripts, clang-tidy"
 	@echo "make format  format the sources in place"
@@ -25,9 +26,7 @@ help:
 
 demo:
 	tools/setup.sh build
-	cmake --preset release -DMOEWAY_BUILD_TESTS=OFF $(CMAKE_ARGS)
-	cmake --build --preset release --target moeway_program -j $(JOBS)
-	build/release/cli/moeway run --ranks 8 $(if $(ROUTES),$(DEMO_ROUTES),$(DEMO_ROUTER))
+	JOBS=$(JOBS) CMAKE_ARGS="$(CMAKE_ARGS)" tools/demo.sh $(if $(ROUTES),$(DEMO_ROUTES),$(DEMO_ROUTER))
 
 build:
 	tools/setup.sh build
@@ -54,7 +53,7 @@ tsan:
 
 cuda:
 	tools/setup.sh test
-	cmake --preset cuda -DMOEWAY_BUILD_TESTS=ON -DMOEWAY_BUILD_BENCH=ON $(CMAKE_ARGS)
+	cmake --preset cuda -DMOEWAY_BUILD_TESTS=ON $(CMAKE_ARGS)
 	cmake --build --preset cuda -j $(JOBS)
 
 bench:

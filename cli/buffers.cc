@@ -9,7 +9,6 @@ namespace {
 
 constexpr int64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0xa5};
-constexpr std::byte kPoison{0xff};
 
 bool all_are(const std::byte* from, int64_t bytes, std::byte value) {
   // Every byte equals the one before it, and the first is as wanted; memcmp does this at the speed of memory.
@@ -32,6 +31,8 @@ bool GuardedBytes::is_poison(int64_t offset, int64_t bytes) const {
   return all_are(bytes_.get() + offset, bytes, kPoison);
 }
 
+int64_t GuardedBytes::bytes_with_guard() const { return num_bytes_ + kGuardBytes; }
+
 bool GuardedBytes::guard_intact() const { return all_are(bytes_.get() + num_bytes_, kGuardBytes, kGuard); }
 
 Buffers::Buffers(const AllToAllConfig& c, const AllToAllSizes& s, const Pattern& pattern)
@@ -44,6 +45,8 @@ Buffers::Buffers(const AllToAllConfig& c, const AllToAllSizes& s, const Pattern&
       scales_dtype(pattern.scales_dtype()),
       in_x(c.max_tokens * s.row_bytes),
       in_scales(c.max_tokens * scales_bytes),
+      in_experts(c.max_tokens * c.topk * 4),
+      in_weights(c.max_tokens * c.topk * 4),
       x(s.max_rows * s.row_bytes),
       scales(s.max_rows * scales_bytes),
       num_rows(s.num_local_experts * 4),
@@ -61,8 +64,8 @@ void Buffers::fill_input(const Pattern& pattern, const Batch& batch, int64_t rou
     pattern.fill_row(round, rank, t, in_x.data() + t * sizes.row_bytes);
     if (scales_bytes > 0) pattern.fill_scales(round, rank, t, in_scales.data() + t * scales_bytes);
   }
-  in_experts = batch.experts;
-  in_weights = batch.weights;
+  std::copy(batch.experts.begin(), batch.experts.end(), in_experts.as<int32_t>());
+  std::copy(batch.weights.begin(), batch.weights.end(), in_weights.as<float>());
 }
 
 DispatchInput Buffers::input(const Batch& batch) {
@@ -113,9 +116,8 @@ Tensor Buffers::sum_tensor(int64_t num_tokens) {
 void Buffers::forget_input() {
   in_x.poison();
   in_scales.poison();
-  std::fill(in_experts.begin(), in_experts.end(), std::numeric_limits<int32_t>::max());
-  if (config.weights == kWeightsAtDispatch)
-    std::fill(in_weights.begin(), in_weights.end(), std::numeric_limits<float>::quiet_NaN());
+  std::fill_n(in_experts.as<int32_t>(), in_experts.bytes() / 4, std::numeric_limits<int32_t>::max());
+  if (config.weights == kWeightsAtDispatch) in_weights.poison();
 }
 
 void Buffers::forget_rows() {

@@ -16,6 +16,8 @@ namespace moeway::cli {
 
 class GuardedBytes {
  public:
+  static constexpr std::byte kPoison{0xff};
+
   GuardedBytes() : GuardedBytes(0) {}
   explicit GuardedBytes(int64_t bytes);
   std::byte* data() const { return bytes_.get(); }
@@ -23,6 +25,7 @@ class GuardedBytes {
   void poison() const;
   void poison(int64_t offset, int64_t bytes) const;
   bool is_poison(int64_t offset, int64_t bytes) const;
+  int64_t bytes_with_guard() const;
   // False if something was written behind the end.
   bool guard_intact() const;
   template <class T>
@@ -57,9 +60,7 @@ struct Buffers {
   int64_t scales_bytes, out_row_bytes, sum_bytes;
   DType scales_dtype;
 
-  GuardedBytes in_x, in_scales;
-  std::vector<int32_t> in_experts;
-  std::vector<float> in_weights;
+  GuardedBytes in_x, in_scales, in_experts, in_weights;
   GuardedBytes x, scales, num_rows, first_row, row_source, topk_idx, topk_weights;
   GuardedBytes rows, sums;
   // Rows of x that the routing says are written in this round, and of `rows` that the experts have written.

@@ -4,16 +4,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
+#include "cli/child_text.h"
 #include "cli/sysfs.h"
 
 namespace moeway::cli {
 namespace {
+
+constexpr std::chrono::seconds kDeviceLimit{30};
 
 // A function of a shared object, null if it has none of that name.
 template <class Function>
@@ -136,6 +140,35 @@ void from_json(const nlohmann::json& from, Devices& devices) {
   from.at("libfabric").get_to(devices.libfabric);
   from.at("nvshmem").get_to(devices.nvshmem);
   from.at("ibverbs").get_to(devices.ibverbs);
+}
+
+std::string nvidia_driver_version() {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Thu ...": the first word that begins with a digit.
+  const std::string line = read_line_of("/proc/driver/nvidia/version");
+  for (size_t at = 1; at < line.size(); ++at)
+    if (line[at - 1] == ' ' && line[at] >= '0' && line[at] <= '9') return line.substr(at, line.find(' ', at) - at);
+  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (nvml == nullptr) return "";
+  auto* init = symbol<int()>(nvml, "nvmlInit_v2");
+  auto* version = symbol<int(char*, unsigned)>(nvml, "nvmlSystemGetDriverVersion");
+  char text[80] = "";
+  if (init == nullptr || version == nullptr || init() != 0 || version(text, sizeof text) != 0) return "";
+  return text;
+}
+
+Devices look_at_devices_apart() {
+  const Result<std::string> text =
+      text_from_child([] { return nlohmann::json(look_at_devices()).dump(); }, kDeviceLimit);
+  if (text.ok()) {
+    const auto parsed = nlohmann::json::parse(text.value(), nullptr, false);
+    if (parsed.is_object()) return parsed.get<Devices>();
+  }
+  Devices devices;
+  devices.gpu_error = "looking for devices failed: " + text.status().message();
+  devices.libfabric = {"libfabric.so.1", false, "", "not looked for"};
+  devices.nvshmem = {"libnvshmem_host.so.3", false, "", "not looked for"};
+  devices.ibverbs = {"libibverbs.so.1", false, "", "not looked for"};
+  return devices;
 }
 
 }  // namespace moeway::cli

@@ -39,6 +39,12 @@ struct Devices {
 // Loads vendor libraries, whose code may do anything: call it in a process of its own (see child_text.h).
 Devices look_at_devices();
 
+// The same, in a process of its own: what it says if looking failed. Fork rules apply: no second thread yet.
+Devices look_at_devices_apart();
+
+// The version of NVIDIA's driver, "580.159.04", from the kernel's files or else from NVML; "" where there is none.
+std::string nvidia_driver_version();
+
 void to_json(nlohmann::json& json, const Devices& devices);
 void from_json(const nlohmann::json& json, Devices& devices);
 

@@ -4,11 +4,9 @@
 #include <fmt/ranges.h>
 #include <moeway/moeway.h>
 
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/child_text.h"
 #include "cli/devices.h"
 #include "cli/json_output.h"
 #include "cli/machine.h"
@@ -18,23 +16,6 @@
 
 namespace moeway::cli {
 namespace {
-
-constexpr std::chrono::seconds kDeviceLimit{30};
-
-Devices devices_of_a_child() {
-  const Result<std::string> text =
-      text_from_child([] { return nlohmann::json(look_at_devices()).dump(); }, kDeviceLimit);
-  if (text.ok()) {
-    const auto parsed = nlohmann::json::parse(text.value(), nullptr, false);
-    if (parsed.is_object()) return parsed.get<Devices>();
-  }
-  Devices devices;
-  devices.gpu_error = "looking for devices failed: " + text.status().message();
-  devices.libfabric = {"libfabric.so.1", false, "", "not looked for"};
-  devices.nvshmem = {"libnvshmem_host.so.3", false, "", "not looked for"};
-  devices.ibverbs = {"libibverbs.so.1", false, "", "not looked for"};
-  return devices;
-}
 
 std::string library_text(const Library& library) {
   if (!library.found) return fmt::format("{} cannot be loaded ({})", library.name, library.error);
@@ -94,7 +75,7 @@ int run_doctor(const JsonOutput& json_output, const std::vector<std::string>& co
     return 2;
   }
   const Machine machine = look_at_machine();
-  const Devices devices = devices_of_a_child();
+  const Devices devices = look_at_devices_apart();
   int signal = 0;
   const std::vector<TransportVerdict> verdicts = judge_transports(devices, signal);
   if (signal != 0) end_by(signal);

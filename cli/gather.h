@@ -6,12 +6,13 @@
 #include <chrono>
 #include <vector>
 
+#include "cli/device/place.h"
 #include "cli/rank_report.h"
 
 namespace moeway::cli {
 
-// Collective. Sets `all` to every rank's report, in rank order, on every rank.
-Status gather_reports(Communicator& communicator, std::chrono::milliseconds timeout, const RankReport& mine,
-                      std::vector<RankReport>& all);
+// Collective. `place` is where the communicator's ranks are. Sets `all` to every rank's report, in rank order, on every rank.
+Status gather_reports(Communicator& communicator, Place& place, std::chrono::milliseconds timeout,
+                      const RankReport& mine, std::vector<RankReport>& all);
 
 }  // namespace moeway::cli

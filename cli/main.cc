@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench/bench_command.h"
 #include "cli/doctor.h"
 #include "cli/option_text.h"
 #include "cli/plan.h"
@@ -24,12 +25,14 @@ int run_command_line(const std::vector<std::string>& words) {
   app.set_version_flag("--version", std::string("moeway ") + moeway_version());
   app.require_subcommand(1);
   const std::function<int()> run = moeway::cli::add_run(app, words);
+  const std::function<int()> bench = moeway::cli::add_bench(app, words);
   const std::function<int()> doctor = moeway::cli::add_doctor(app, words);
   const std::function<int()> plan = moeway::cli::add_plan(app, words);
   app.footer(
       "Examples:\n"
       "  moeway run                                run 8 ranks on this machine and check every value\n"
       "  moeway run --routes trace.jsonl           the same with recorded routing decisions\n"
+      "  moeway bench                              how long dispatch and combine take\n"
       "  moeway doctor                             which transports work here\n"
       "  moeway plan --ranks 16 --experts 256      how much memory a shape needs\n"
       "`moeway COMMAND --help` has the options of a command.");
@@ -41,6 +44,7 @@ int run_command_line(const std::vector<std::string>& words) {
     return kUsage;
   }
   if (app.got_subcommand("run")) return run();
+  if (app.got_subcommand("bench")) return bench();
   if (app.got_subcommand("doctor")) return doctor();
   return plan();
 }

@@ -76,6 +76,27 @@ CLI::Validator real_number(double least, double most) {
       "");
 }
 
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+CLI::Validator list_of(CLI::Validator each) {
+  const std::string description = each.get_description();
+  return CLI::Validator(
+      [each = std::move(each)](std::string& text) {
+        for (std::string& word : split_list(text))
+          if (std::string wrong = each(word); !wrong.empty()) return wrong;
+        return std::string();
+      },
+      description.empty() ? "" : description + ",...");
+}
+
 std::string nearest(const std::string& word, const std::vector<std::string>& names) {
   std::string best;
   size_t best_distance = word.size() / 3 + 2;

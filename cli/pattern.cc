@@ -128,18 +128,28 @@ SumOracle::SumOracle(const AllToAllConfig& config, int num_ranks)
     : config_(config),
       owner_(expert_owners(config.num_experts, num_ranks)),
       total_(static_cast<size_t>(config.hidden)),
-      partial_(static_cast<size_t>(config.hidden)) {}
+      partial_(static_cast<size_t>(config.hidden)),
+      row_(static_cast<size_t>(config.hidden)) {}
 
-void SumOracle::add_route(const float* values, int32_t expert, float weight, std::vector<float>& to) const {
-  const float factor = expert_factor(expert);
-  for (size_t i = 0; i < to.size(); ++i) to[i] = std::fma(weight, factor * values[i], to[i]);
+void SumOracle::add_route(const float* row, float weight, std::vector<float>& to) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] = std::fma(weight, row[i], to[i]);
 }
 
 void SumOracle::sum(const float* values, const int32_t* experts, const float* weights, std::byte* sum) {
+  const auto row_of = [&](int32_t k) {
+    const float factor = expert_factor(experts[k]);
+    for (size_t i = 0; i < row_.size(); ++i) row_[i] = factor * values[i];
+    return row_.data();
+  };
+  sum_rows(row_of, experts, weights, sum);
+}
+
+void SumOracle::sum_rows(const std::function<const float*(int32_t k)>& row_of, const int32_t* experts,
+                         const float* weights, std::byte* sum) {
   std::fill(total_.begin(), total_.end(), 0.0f);
   if (config_.weights == kWeightsAtCombine) {
     for (int32_t k = 0; k < config_.topk; ++k)
-      if (experts[k] >= 0) add_route(values, experts[k], weights[k], total_);
+      if (experts[k] >= 0) add_route(row_of(k), weights[k], total_);
     return encode(config_.output_dtype, total_.data(), config_.hidden, sum);
   }
   const DType sent_dtype = config_.layout == kTokenMajor ? config_.row_dtype : config_.output_dtype;
@@ -154,7 +164,7 @@ void SumOracle::sum(const float* values, const int32_t* experts, const float* we
     std::fill(partial_.begin(), partial_.end(), 0.0f);
     for (int32_t k = 0; k < config_.topk; ++k)
       if (experts[k] >= 0 && owner_[static_cast<size_t>(experts[k])] == rank)
-        add_route(values, experts[k], weights[k], partial_);
+        add_route(row_of(k), weights[k], partial_);
     round_through(sent_dtype, config_.hidden, partial_.data());
     for (size_t i = 0; i < total_.size(); ++i) total_[i] += partial_[i];
     previous = rank;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace moeway::cli {
@@ -47,13 +48,17 @@ class SumOracle {
   // `values`: what Pattern::values gives for the token. `sum`: `hidden` elements of the output type. `experts` and
   // `weights`: the token's routes.
   void sum(const float* values, const int32_t* experts, const float* weights, std::byte* sum);
+  // The same of any rows: `row_of(k)` is what the expert of route k gave back, `hidden` numbers that its type holds
+  // exactly. They are needed until the next call of `row_of`.
+  void sum_rows(const std::function<const float*(int32_t k)>& row_of, const int32_t* experts, const float* weights,
+                std::byte* sum);
 
  private:
-  void add_route(const float* values, int32_t expert, float weight, std::vector<float>& to) const;
+  static void add_route(const float* row, float weight, std::vector<float>& to);
 
   AllToAllConfig config_;
   std::vector<int32_t> owner_;  // Of each expert.
-  std::vector<float> total_, partial_;
+  std::vector<float> total_, partial_, row_;
 };
 
 // Which rank owns each expert: the first E mod W ranks own one more than the others.

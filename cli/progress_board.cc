@@ -31,6 +31,8 @@ const char* phase_name(Phase phase) {
       return "combine_recv";
     case Phase::kChecking:
       return "checking";
+    case Phase::kTiming:
+      return "timing";
     case Phase::kDone:
       return "done";
   }

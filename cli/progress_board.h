@@ -21,6 +21,7 @@ enum class Phase : int32_t {
   kCombineSend,
   kCombineRecv,
   kChecking,
+  kTiming,  // Calls of a benchmark, one after another.
   kDone
 };
 

@@ -8,17 +8,20 @@ namespace moeway::cli {
 
 class ProgressLine {
  public:
-  ProgressLine(int64_t total_rounds, bool quiet);
+  // `command` and `step` are words for the reader: "run" and "round".
+  ProgressLine(int64_t total_steps, bool quiet, const char* command = "run", const char* step = "round");
   ~ProgressLine();  // Takes the bar away.
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  void show(int64_t rounds_done);
+  void show(int64_t steps_done);
 
  private:
   using Clock = std::chrono::steady_clock;
   int64_t total_;
   bool quiet_, terminal_;
+  const char* command_;
+  const char* step_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now(), next_;
 };

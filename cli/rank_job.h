@@ -20,6 +20,7 @@ struct RankJob {
   const Routes* routes = nullptr;
   int64_t rounds = 1;
   uint64_t seed = 0;
+  std::vector<int> devices;  // Rank r is on the CUDA device devices[r % size]; empty: on the host.
   std::chrono::milliseconds timeout{kDefaultTimeout};
 };
 

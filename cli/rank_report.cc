@@ -53,7 +53,8 @@ void to_json(json& to, const RankReport& report) {
         {"mismatches", report.mismatches},
         {"dispatch_sent_bytes", report.dispatch_sent_bytes},
         {"combine_sent_bytes", report.combine_sent_bytes},
-        {"times", report.times}};
+        {"times", report.times},
+        {"details", report.details}};
 }
 
 void from_json(const json& from, RankReport& report) {
@@ -71,6 +72,7 @@ void from_json(const json& from, RankReport& report) {
   from.at("dispatch_sent_bytes").get_to(report.dispatch_sent_bytes);
   from.at("combine_sent_bytes").get_to(report.combine_sent_bytes);
   from.at("times").get_to(report.times);
+  from.at("details").get_to(report.details);
 }
 
 }  // namespace moeway::cli

@@ -31,6 +31,7 @@ struct RankReport {
   // As the library counts them.
   int64_t dispatch_sent_bytes = 0, combine_sent_bytes = 0;
   std::vector<PhaseTimes> times;  // Of the timed rounds, in order.
+  std::string details;            // What a command has to say besides, as JSON; "" if nothing.
 
   bool ok() const { return failure.empty() && num_mismatches == 0; }
 };

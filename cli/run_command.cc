@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/buffers.h"
+#include "cli/device_choice.h"
 #include "cli/job.h"
 #include "cli/launched.h"
 #include "cli/machine.h"
@@ -94,14 +95,27 @@ int run_joined(const RunOptions& options, RunSetup& setup, Bootstrap bootstrap,
   return RunSummary(setup, end).ok() ? 0 : kWrong;
 }
 
+// Where ranks are, and as what. "" or why they cannot be there.
+std::string settle_devices(const RunOptions& options, const DeviceChoice& choice, RunSetup& setup) {
+  setup.job.devices = choice.devices;
+  setup.device_note = choice.note;
+  const std::string shared = shared_by_processes(choice, setup.ranks);
+  setup.as_threads = !options.join && options.as_threads.value_or(!shared.empty());
+  if (!choice.on_host()) load_kernels_early();
+  if (shared.empty() || setup.as_threads) return "";
+  return (options.join ? "--join: " : "--ranks-as processes: ") + shared;
+}
+
 int run(const RunOptions& options, const std::vector<std::string>& command_line) {
   if (const std::string wrong = contradiction(options); !wrong.empty()) return complain(kUsage, wrong);
   if (const Status writable = options.json_output.check(); !writable.ok()) return complain(kUsage, writable.message());
   RunSetup setup;
   setup.ranks = options.shape.ranks.value_or(kDefaultRanks);
-  setup.as_threads = options.as_threads.value_or(false);
   setup.joined = options.join;
   setup.job.timeout = std::chrono::milliseconds(options.timeout_ms);
+  const Result<DeviceChoice> choice = choose_devices(options.device);  // Forks, so before anything makes threads.
+  if (!choice.ok())
+    return complain(choice.status().code() == MOEWAY_INVALID_ARGUMENT ? kUsage : kWrong, choice.status().message());
   Result<Bootstrap> bootstrap = Status();
   if (options.join) {
     bootstrap = Bootstrap::env(setup.job.timeout);
@@ -113,6 +127,8 @@ int run(const RunOptions& options, const std::vector<std::string>& command_line)
     fmt::print(stderr, "moeway run: note: started by {} without --join: this process runs a job of its own\n",
                launcher);
   }
+  if (const std::string wrong = settle_devices(options, choice.value(), setup); !wrong.empty())
+    return complain(kUsage, wrong);
   Result<Routes> routes = routes_of(options, setup.ranks, /*drawn=*/false);
   if (!routes.ok()) return complain(kUsage, routes.status().message());
   setup.job.routes = &routes.value();

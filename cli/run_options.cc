@@ -30,11 +30,13 @@ void add_job_options(CLI::App& app, RunOptions& options) {
   app.add_option("--rounds", options.rounds, "Dispatches, each with its combine")
       ->check(whole_number(1, 1'000'000'000))
       ->capture_default_str();
-  add_choice(app, "--execution", options.execution, kExecutions, "What a warp is on the host [fibers]");
-  app.add_option("--warps", options.warps, "Warps that share a rank's work")
+  add_device_options(app, options.device);
+  add_choice(app, "--execution", options.execution, kExecutions, "CPU ranks: what a warp is [fibers]");
+  app.add_option("--warps", options.warps, "CPU ranks: warps that share a rank's work")
       ->check(whole_number(1, 256))
       ->capture_default_str();
-  add_choice(app, "--ranks-as", options.as_threads, kRanksAs, "What a rank is [processes]");
+  add_choice(app, "--ranks-as", options.as_threads, kRanksAs,
+             "What a rank is [processes; threads where ranks share\na CUDA device]");
   app.add_flag("--join", options.join, "This process is one of the ranks that torchrun, mpirun or\nsrun has started");
   app.add_option("--timeout-ms", options.timeout_ms, "Limit of every wait for another rank")
       ->check(whole_number(1, 86'400'000))
@@ -54,6 +56,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       "  moeway run                                          8 ranks, built-in router\n"
       "  moeway run --routes trace.jsonl --rounds 100        recorded routing decisions\n"
       "  moeway run --dtype fp8 --layout packed --alignment 128\n"
+      "  moeway run --device cuda --ranks 2 --hidden 7168    on GPUs\n"
       "  moeway run --ranks 3 --experts 60 --topk 4 --ragged --weights combine --json result.json\n"
       "  mpirun -n 4 moeway run --join\n"
       "Exit code: 0 all was right, 1 something was not, 2 wrong options.");

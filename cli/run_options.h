@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/device_choice.h"
 #include "cli/json_output.h"
 #include "cli/routes.h"
 #include "cli/shape_options.h"
@@ -26,6 +27,7 @@ struct RunOptions {
   Execution execution = kFibers;
   int32_t warps = 4;
   std::optional<bool> as_threads;
+  DeviceOptions device;
   bool join = false;
   int64_t timeout_ms = 30000;
   bool quiet = false;

@@ -1,6 +1,7 @@
 #include "cli/run_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -16,16 +17,22 @@ constexpr int kMaxRankLines = 32;
 constexpr size_t kMaxExpertColumns = 64;
 constexpr int64_t kMaxFailures = 8;
 
+std::string where_text(const RunSetup& setup) {
+  const AllToAllConfig& config = setup.job.config;
+  if (!setup.job.devices.empty()) return fmt::format("CUDA devices {}", fmt::join(setup.job.devices, ", "));
+  return fmt::format("{}, {} a rank", execution_name(config.execution), counted(config.num_warps, "warp"));
+}
+
 std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
   const AllToAllConfig& config = setup.job.config;
   const Routes& routes = *setup.job.routes;
   std::string text = fmt::format("moeway {}\n", moeway_version());
-  text += fmt::format("  ranks      {} {}, transport: {}; {}, {} a rank\n", setup.ranks,
+  text += fmt::format("  ranks      {} {}, transport: {}; {}\n", setup.ranks,
                       setup.joined       ? "as launched"
                       : setup.as_threads ? "as threads"
                                          : "as processes",
-                      summary.transport.empty() ? "none" : summary.transport, execution_name(config.execution),
-                      counted(config.num_warps, "warp"));
+                      summary.transport.empty() ? "none" : summary.transport, where_text(setup));
+  if (!setup.device_note.empty()) text += fmt::format("             on the host: {}\n", setup.device_note);
   text += fmt::format("  shape      {} experts, top-{}, hidden {}, at most {} a rank and round\n", config.num_experts,
                       config.topk, config.hidden, counted(config.max_tokens, "token"));
   text += fmt::format("  data       dispatch {}{}, rows {}, sums {}; layout {}{}; weights at {}\n",
@@ -171,6 +178,8 @@ nlohmann::json run_json(const RunSetup& setup, const RunSummary& summary, const 
             {"ranks_as", setup.joined       ? "launched"
                          : setup.as_threads ? "threads"
                                             : "processes"},
+            {"device", setup.job.devices.empty() ? "cpu" : "cuda"},
+            {"devices", setup.job.devices},
             {"execution", execution_name(config.execution)},
             {"warps", config.num_warps},
             {"rounds", setup.job.rounds},

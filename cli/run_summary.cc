@@ -3,19 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "cli/quantile.h"
 
 namespace moeway::cli {
-namespace {
-
-// The value that a share `q` of the values do not exceed.
-double quantile(std::vector<double> values, double q) {
-  const size_t index = static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
-  return values[index];
-}
-
-}  // namespace
 
 RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.failures), reports(end.reports) {
   const AllToAllConfig& config = setup.job.config;

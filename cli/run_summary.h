@@ -17,8 +17,9 @@ struct RunSetup {
   RankJob job;
   int ranks = 1;
   bool as_threads = false;
-  bool joined = false;  // The ranks are those of a launcher.
-  double seconds = 0;   // From the first rank's start to the last one's end.
+  bool joined = false;      // The ranks are those of a launcher.
+  std::string device_note;  // Why the ranks are on the host though nobody asked for that; "" if somebody did.
+  double seconds = 0;       // From the first rank's start to the last one's end.
 };
 
 struct PhaseSummary {

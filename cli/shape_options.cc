@@ -3,8 +3,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "cli/option_text.h"
-
 namespace moeway::cli {
 namespace {
 
@@ -37,6 +35,10 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
              "scale for each 128 elements, fp8-ue8m0 with a power of\n"
              "two as scale, bytes is opaque");
   add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
+  add_form_options(app, options);
+}
+
+void add_form_options(CLI::App& app, ShapeOptions& options) {
   add_choice(app, "--weights", options.weights, kWeights,
              "When the router's weights are given [dispatch]: at\n"
              "dispatch, the experts' side adds up before it sends back");
@@ -50,6 +52,9 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
   app.add_option("--scale-bytes", options.scale_bytes, "bytes: size of a token's scales, 0 for none [16]")
       ->check(whole_number(0, kManyBytes));
 }
+
+const Names<DispatchType>& dispatch_type_names() { return kDispatchTypes; }
+const Names<Layout>& layout_names() { return kLayouts; }
 
 std::string contradiction(const ShapeOptions& options) {
   if (options.alignment && options.layout != kExpertPacked) return "--alignment: only with --layout packed";

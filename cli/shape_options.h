@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "cli/option_text.h"
+
 namespace moeway::cli {
 
 enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBytes };
@@ -32,6 +34,12 @@ inline constexpr int32_t kDefaultTopk = 8;
 inline constexpr int64_t kDefaultTokens = 128;
 
 void add_shape_options(CLI::App& app, ShapeOptions& options);
+// Those of them that say of what form data is, without --dtype and --layout.
+void add_form_options(CLI::App& app, ShapeOptions& options);
+
+// The words for --dtype and --layout.
+const Names<DispatchType>& dispatch_type_names();
+const Names<Layout>& layout_names();
 
 // Options that do not go together, and why; "" if all do.
 std::string contradiction(const ShapeOptions& options);

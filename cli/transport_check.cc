@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "cli/child_text.h"
+#include "cli/device_choice.h"
 #include "cli/rank_job.h"
 #include "cli/router.h"
 #include "cli/run_summary.h"
@@ -32,8 +32,9 @@ RunSetup small_job(const Routes& routes, bool as_threads) {
   return setup;
 }
 
-TransportVerdict try_host(bool as_threads, int& signal) {
-  TransportVerdict verdict{as_threads ? "host threads" : "host processes", true, false, "", ""};
+// A transport of this build, tried with two ranks: on the host, or dealt to `devices`.
+TransportVerdict try_transport(const char* name, bool as_threads, const std::vector<int>& devices, int& signal) {
+  TransportVerdict verdict{name, true, false, "", ""};
   RouterOptions router;
   router.num_ranks = kRanks;
   router.num_experts = 5;
@@ -42,6 +43,7 @@ TransportVerdict try_host(bool as_threads, int& signal) {
   router.rounds = 3;
   const Routes routes = skewed_routes(router);
   RunSetup setup = small_job(routes, as_threads);
+  setup.job.devices = devices;
   JobOptions job;
   job.num_ranks = kRanks;
   job.as_threads = as_threads;
@@ -56,7 +58,10 @@ TransportVerdict try_host(bool as_threads, int& signal) {
   const RunSummary summary(setup, end);
   verdict.works = summary.ok();
   if (summary.ok()) {
-    verdict.why = fmt::format("{} ranks moved {} and {} in {}, start to end; every value was right", kRanks,
+    verdict.why = fmt::format("{} ranks{} moved {} and {} in {}, start to end; every value was right", kRanks,
+                              devices.empty()       ? ""
+                              : devices.size() == 1 ? " on one GPU"
+                                                    : " on two GPUs",
                               counted(summary.rows_checked, "row"), counted(summary.sums_checked, "sum"),
                               duration_text(setup.seconds * 1e6));
   } else {
@@ -83,38 +88,28 @@ TransportVerdict not_built(const char* name, const std::string& lack, const std:
           change};
 }
 
-// Tries the transport with one rank on the first GPU: that loads the driver, and maps and clears memory of the device. Whether
-// two GPUs reach each other is the peer access that the machine's part of the report shows.
-TransportVerdict try_nvlink(const Devices& devices) {
-  const Result<std::string> tried = text_from_child(
-      [] {
-        const ThreadGroup group(1);
-        Result<Bootstrap> bootstrap = Bootstrap::threads(group, 0);
-        if (!bootstrap.ok()) return bootstrap.status().message();
-        CommunicatorOptions options;
-        options.device_type = MOEWAY_CUDA;
-        return Communicator::create(std::move(bootstrap).value(), options).status().message();
-      },
-      kTimeout);
+TransportVerdict try_nvlink(const Devices& devices, int& signal) {
   const std::string lack = gpu_lack(devices);
-  const std::string failure = tried.ok() ? tried.value() : tried.status().message();
-  if (failure.find("has no CUDA") != std::string::npos) {
+  if (!has_cuda()) {
     return not_built("nvlink", lack,
                      "a moeway built with -DMOEWAY_CUDA=ON, on GPUs that reach each other's memory (NVLink)");
   }
-  if (!failure.empty()) return {"nvlink", true, false, failure, "what the message names"};
-  if (!lack.empty()) return {"nvlink", true, true, "one rank on the first GPU; more need another GPU: " + lack, ""};
-  return {"nvlink", true, true, "one rank on the first GPU mapped and cleared its memory", ""};
+  if (devices.gpus.empty()) return {"nvlink", true, false, lack, "a GPU, with its driver"};
+  load_kernels_early();
+  TransportVerdict verdict = try_transport("nvlink", true, lack.empty() ? std::vector{0, 1} : std::vector{0}, signal);
+  if (!lack.empty() && verdict.works) verdict.why += "; more GPUs cannot be used: " + lack;
+  return verdict;
 }
 
 }  // namespace
 
 std::vector<TransportVerdict> judge_transports(const Devices& devices, int& signal) {
   std::vector<TransportVerdict> verdicts;
-  verdicts.push_back(try_host(false, signal));
+  verdicts.push_back(try_transport("host processes", false, {}, signal));
   if (signal != 0) return verdicts;
-  verdicts.push_back(try_host(true, signal));
-  verdicts.push_back(try_nvlink(devices));
+  verdicts.push_back(try_transport("host threads", true, {}, signal));
+  if (signal != 0) return verdicts;
+  verdicts.push_back(try_nvlink(devices, signal));
   std::string lack = devices.nvshmem.found ? "" : devices.nvshmem.name + " cannot be loaded";
   if (devices.gpus.empty()) lack = "no GPU: " + devices.gpu_error + (lack.empty() ? "" : "; " + lack);
   verdicts.push_back(not_built("nvshmem", lack, "a moeway built with it, NVSHMEM 3, and GPUs"));

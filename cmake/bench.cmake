@@ -31,17 +31,3 @@ foreach(source IN LISTS bench_sources)
   set_target_properties(bench_${name} PROPERTIES
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench CXX_EXTENSIONS OFF)
 endforeach()
-
-# Those that need a GPU to run.
-if(MOEWAY_WITH_CUDA)
-  file(GLOB device_bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.cu)
-  foreach(source IN LISTS device_bench_sources)
-    get_filename_component(name ${source} NAME_WE)
-    add_executable(bench_${name} ${source})
-    target_compile_options(bench_${name} PRIVATE -std=c++20)
-    target_link_libraries(bench_${name} PRIVATE moeway Threads::Threads)
-    add_dependencies(moeway_cuda bench_${name})
-    set_target_properties(bench_${name} PROPERTIES
-      OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-  endforeach()
-endif()

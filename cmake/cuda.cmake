@@ -20,5 +20,5 @@ target_compile_options(moeway_cuda_objects PRIVATE -std=c++20 --expt-relaxed-con
 set_target_properties(moeway_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 find_package(CUDAToolkit REQUIRED)
 
-# All that needs nvcc or CUDA's headers; the library, tests and benchmarks add themselves.
+# All that needs nvcc or CUDA's headers; the library, the command line and tests add themselves.
 add_custom_target(moeway_cuda DEPENDS moeway_header_in_cuda moeway_cuda_objects)

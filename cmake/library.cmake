@@ -7,15 +7,14 @@
 # every build look for new ones.
 file(GLOB moeway_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/host/*.cc)
 
-# Devices: the real thing, or what says that this build has none.
+include(device_sources)
+moeway_choose_device_sources(moeway_sources)
 if(MOEWAY_WITH_CUDA)
   file(GLOB nvlink_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/transport/nvlink/*.cc)
   list(APPEND moeway_sources ${nvlink_sources})
-  list(FILTER moeway_sources EXCLUDE REGEX "/device_executor_missing\\.cc$")
   set(moeway_device_objects $<TARGET_OBJECTS:moeway_cuda_objects>)
   set(moeway_device_libraries CUDA::cudart_static ${CMAKE_DL_LIBS})
 else()
-  list(FILTER moeway_sources EXCLUDE REGEX "/device_executor\\.cc$")
   set(moeway_device_objects "")
   set(moeway_device_libraries "")
 endif()

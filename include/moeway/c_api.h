@@ -63,6 +63,10 @@ MOEWAY_API int64_t moeway_default_timeout_ms(void);
 // The version of the library that is running, for example "0.1.0".
 MOEWAY_API const char* moeway_version(void);
 
+// 1 if this build can have ranks on CUDA devices (MOEWAY_CUDA), 0 if not. Says nothing of the machine: where it has no
+// GPU, making a communicator with device_type CUDA fails with MOEWAY_UNAVAILABLE.
+MOEWAY_API int32_t moeway_has_cuda(void);
+
 // ---- Tensors
 // --------------------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@
 
 namespace moeway {
 
+// Whether this build can have ranks on CUDA devices; says nothing of the machine.
+inline bool has_cuda() { return moeway_has_cuda() != 0; }
+
 struct CommunicatorOptions : moeway_communicator_options {
   CommunicatorOptions() : moeway_communicator_options{} { moeway_communicator_options_init(this); }
 };

@@ -1,13 +1,16 @@
-// Preloaded into the command line by checked_test.py: calls go on to moeway, and the result of one call is damaged, so
-// that the test sees whether the command notices. MOEWAY_DAMAGE says what: row, count, source, stray or sum.
+// Preloaded into the command line by checked_test.py and bench_test.py: calls go on to moeway, and the result of one call is
+// damaged, so that the test sees whether the command notices. MOEWAY_DAMAGE says what: row, count, source, stray or sum;
+// MOEWAY_DAMAGED_CALL which call of each kind, from 1 (default: the second).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <moeway/c_api.h>
 #include <stdlib.h>
 #include <string.h>
 
-// The call of each kind that is damaged, from 1.
-enum { kDamagedCall = 2 };
+static int damaged_call(void) {
+  const char* asked = getenv("MOEWAY_DAMAGED_CALL");
+  return asked == NULL ? 2 : atoi(asked);
+}
 
 static int wanted(const char* what) {
   const char* asked = getenv("MOEWAY_DAMAGE");
@@ -20,7 +23,7 @@ static unsigned char* byte_of(const moeway_tensor* tensor, int64_t offset) {
 
 static void damage_dispatch(const moeway_dispatch_output* output) {
   static int calls = 0;
-  if (++calls != kDamagedCall) return;
+  if (++calls != damaged_call()) return;
   if (wanted("row")) *byte_of(&output->x, 0) ^= 1;
   if (wanted("count")) *byte_of(&output->num_rows, 0) ^= 1;
   if (wanted("source")) *byte_of(&output->row_source, 8) ^= 1;
@@ -34,7 +37,7 @@ static void damage_dispatch(const moeway_dispatch_output* output) {
 
 static void damage_combine(const moeway_tensor* y) {
   static int calls = 0;
-  if (++calls == kDamagedCall && wanted("sum")) *byte_of(y, 0) ^= 1;
+  if (++calls == damaged_call() && wanted("sum")) *byte_of(y, 0) ^= 1;
 }
 
 moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moeway_routing routing,

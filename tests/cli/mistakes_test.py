@@ -5,7 +5,7 @@ import unittest
 from program import DATA, ProgramTest
 
 CASES = (
-    ((), "expected a command: run, doctor, plan"),
+    ((), "expected a command: run, bench, doctor, plan"),
     (("rnu",), "'rnu': did you mean 'run'?"),
     (("--verison",), "did you mean '--version'?"),
     (("run", "--rank", "3"), "not expected: --rank 3\n'--rank': did you mean '--ranks'?"),
@@ -45,6 +45,9 @@ CASES = (
     (("run", "--routes", DATA / "routes_batches.jsonl", "--ragged"), "--ragged: not with --routes"),
     (("run", "--routes", DATA / "routes_batches.jsonl", "--experts", "3"),
      "routes_batches.jsonl:1: expert of token 0, route 1: 4, expected -1 to 2 (--experts is 3)"),
+    (("run", "--device", "gpu"), "--device: 'gpu', expected auto|cpu|cuda (did you mean 'cpu'?)"),
+    (("run", "--device", "cpu", "--devices", "0"), "--devices: not with --device cpu"),
+    (("run", "--devices", "-1"), "--devices: '-1', expected a whole number from 0 to 1023"),
     (("run", "--join", "--ranks", "2"), "--ranks: not with --join"),
     (("run", "--join", "--ranks-as", "threads"), "--ranks-as: not with --join"),
     (("run", "--json", "/nonexistent/result.json"), "--json: /nonexistent/result.json: its folder cannot be written to"),

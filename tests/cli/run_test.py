@@ -133,7 +133,8 @@ class Output(ProgramTest):
         keys = {"schema", "version", "command", "ok", "seconds", "transport", "job", "shape", "routes", "moved", "load",
                 "times_us", "verified", "mismatches", "failures"}
         self.assertEqual(set(result), keys)
-        self.assertEqual(set(result["job"]), {"ranks", "ranks_as", "execution", "warps", "rounds", "seed", "timeout_ms"})
+        self.assertEqual(set(result["job"]), {"ranks", "ranks_as", "device", "devices", "execution", "warps", "rounds", "seed",
+                                              "timeout_ms"})
         self.assertEqual(set(result["moved"]), {"tokens", "routes", "tokens_sent", "dispatch_bytes",
                                                 "dispatch_bytes_by_route", "combine_bytes", "combine_bytes_by_route"})
         self.assertEqual(set(result["times_us"]["phases"]),
@@ -166,6 +167,14 @@ class Output(ProgramTest):
         self.assertRegex(first_progress(theirs, ours), r"\Amoeway run: round [\d,]+ of 1,000,000,000, [\d.]+ s left\n")
         os.close(ours)
         os.close(theirs)
+
+    def test_says_why_ranks_are_on_the_host(self):
+        done = self.call("run", *SMALL)
+        self.assertRegex(done.stdout, r"\n +on the host: (this moeway was built without CUDA|no GPU: )")
+        self.assertNotIn("on the host", self.call("run", *SMALL, "--device", "cpu").stdout)
+        done = self.call("run", *SMALL, "--device", "cuda")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Amoeway run: --device cuda: (this moeway was built without CUDA|no GPU: )")
 
     def test_files_cannot_be_mistaken_for_success(self):
         done = self.call("run", *SMALL, "--json", "/dev/full")

@@ -31,6 +31,7 @@ CLEAN = {
     "src/bootstrap/tcp.h": "",
     "cli/main.cc": '#include <CLI/CLI.hpp>\n#include <moeway/status.h>\n#include "cli/routes.h"\n#include "routes.h"\n',
     "cli/routes.h": "",
+    "cli/device/cuda_place.cc": "#include <cuda_runtime.h>\n",
     "tests/reference/oracle.cc": '#include <vector>\n#include "reference/oracle.h"\n',
     "tests/reference/oracle.h": "",
     "CMakeLists.txt": "# never -lcuda\ntarget_link_libraries(moeway PRIVATE Threads::Threads)\n",
@@ -100,6 +101,10 @@ class CheckLayers(unittest.TestCase):
             for violation in found:
                 self.assertIn(f"{name}:", violation)
                 self.assertIn("CUDA is known to", violation)
+
+    def test_finds_cuda_headers_in_the_command_line_outside_its_own_files(self):
+        for name in ("cli/routes.cc", "cli/device/place.cc", "cli/device/cuda_place.h"):
+            self.finds(name, "#include <cuda_runtime.h>\n", "CUDA is known to", "cli/device/cuda_*")
 
     def test_finds_a_detour_to_cuda(self):
         self.finds("src/kernels/a.h", '#include "exec/cuda/atomic.h"\n', "knows CUDA")

@@ -1,0 +1,16 @@
+# Devices: the real thing, or what says that this build has none. moeway_choose_device_sources(list) leaves one of each pair
+# x.cc, x_missing.cc in the list: the first in builds with CUDA, the second in those without.
+function(moeway_choose_device_sources list)
+  set(missing ${${list}})
+  list(FILTER missing INCLUDE REGEX "_missing\\.cc$")
+  set(chosen ${${list}})
+  foreach(source IN LISTS missing)
+    if(MOEWAY_WITH_CUDA)
+      list(REMOVE_ITEM chosen ${source})
+    else()
+      string(REPLACE "_missing.cc" ".cc" real ${source})
+      list(REMOVE_ITEM chosen ${real})
+    endif()
+  endforeach()
+  set(${list} ${chosen} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,202 @@
+#!/bin/bash
+# A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the compute sanitizer and the
+# benchmark, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
+# others go on. Exit code 0 if every step that ran was right.
+#
+#   tools/gpu_visit.sh [OPTION...] [FOLDER]     FOLDER for the results: $OUT, else build/gpu-visit/results
+#
+#   --steps LIST      of build,tests,jobs,bench,sanitizer [all, in this order]
+#   --seconds N       begin no step after N seconds, and let none run longer than that [no limit]
+#   --tokens LIST     [1,2,4,8,16,32,64,128,256,512,1024,2048,4096]
+#   --dtypes LIST     [fp8,bf16]
+#   --layouts LIST    [padded,packed,token-major]
+#   --sets LIST       sets of inputs that take turns; the targets are for one, engines have many [1,8]
+#   --ranks N         [the number of GPUs]
+#   --commit ID       what is measured [what git says, or MOEWAY_COMMIT]
+#
+# Environment: MOEWAY_DEPS_DIR, a folder with the libraries that the machine lacks (CONTRIBUTING.md); CMAKE_ARGS; JOBS;
+# MOEWAY_NCCL, the NCCL to compare with. Results: steps.txt, machine.txt, visit.log, bench.json (a list of what `moeway bench
+# --json` gives), doctor.json, summary.txt.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+
+steps=build,tests,jobs,bench,sanitizer seconds=0 out=${OUT:-build/gpu-visit/results} ranks=
+tokens=1,2,4,8,16,32,64,128,256,512,1024,2048,4096 dtypes=fp8,bf16 layouts=padded,packed,token-major sets=1,8
+commit=${MOEWAY_COMMIT:-$(git describe --always --dirty 2>/dev/null || true)}
+usage() { echo "gpu_visit: $1" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --steps | --seconds | --tokens | --dtypes | --layouts | --sets | --ranks | --commit)
+      [ $# -ge 2 ] || usage "$1: expected a value"
+      declare "${1#--}=$2"; shift 2 ;;
+    --help) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0"; exit 0 ;;
+    -*) usage "$1: expected --steps, --seconds, --tokens, --dtypes, --layouts, --sets, --ranks or --commit" ;;
+    *) out=$1; shift ;;
+  esac
+done
+case ",$steps," in *[!a-z,]*) usage "--steps: '$steps', expected names separated by commas" ;; esac
+for name in ${steps//,/ }; do
+  case "$name" in build | tests | jobs | sanitizer | bench) ;;
+    *) usage "--steps: '$name', expected build, tests, jobs, sanitizer or bench" ;;
+  esac
+done
+case "$seconds" in '' | *[!0-9]*) usage "--seconds: '$seconds', expected a whole number" ;; esac
+
+mkdir -p "$out" build/gpu-visit/bench || exit 2
+out=$(cd "$out" && pwd)
+build=build/gpu-visit moeway=build/gpu-visit/cli/moeway log=$out/visit.log failed=0
+: >"$log"
+: >"$out/steps.txt"
+export LC_ALL=C.UTF-8
+# Send and receive, which is what is compared with, does not use NVLink multicast; it stays off unless asked for.
+export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
+
+wanted() { case ",$steps," in *",$1,"*) true ;; *) false ;; esac; }
+
+# note RESULT SECONDS NAME
+note() { printf '%-10s %5s s  %s\n' "$1" "$2" "$3" | tee -a "$out/steps.txt"; }
+
+# step NAME LIMIT_S COMMAND...: runs it, its output to the log; the last lines of a failure are shown.
+step() {
+  local name=$1 limit=$2 begin=$SECONDS status=0
+  shift 2
+  if [ "$seconds" -gt 0 ]; then
+    local left=$((seconds - SECONDS))
+    if [ "$left" -lt 5 ]; then note "NOT RUN" 0 "$name: no time left"; failed=1; return 1; fi
+    [ "$limit" -le "$left" ] || limit=$left
+  fi
+  { echo; echo "==== $name: $*"; } >>"$log"
+  local from; from=$(wc -c <"$log")
+  timeout --kill-after=10 "$limit" "$@" >>"$log" 2>&1 </dev/null || status=$?
+  case "$status" in
+    0) note ok $((SECONDS - begin)) "$name"; return 0 ;;
+    124 | 137) note "TIMED OUT" $((SECONDS - begin)) "$name (limit $limit s)" ;;
+    *) note FAILED $((SECONDS - begin)) "$name (exit code $status)" ;;
+  esac
+  tail -c "+$((from + 1))" "$log" | tail -n 15 | sed 's/^/    /'
+  failed=1
+  return 1
+}
+
+build_all() {
+  local arguments=(-S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DMOEWAY_CUDA=ON -DMOEWAY_BUILD_EXAMPLES=OFF
+    "-DMOEWAY_DEPS_DIR=${MOEWAY_DEPS_DIR:-}") targets=() words
+  command -v ninja >/dev/null && arguments+=(-G Ninja)
+  read -ra words <<<"${CMAKE_ARGS:-}"
+  if step "configure" 120 cmake "${arguments[@]}" -DMOEWAY_BUILD_TESTS=ON "${words[@]}"; then
+    targets=(moeway_program gpu_test kernels_cuda_test)
+  elif step "configure without tests" 120 cmake "${arguments[@]}" -DMOEWAY_BUILD_TESTS=OFF "${words[@]}"; then
+    targets=(moeway_program)  # Without GoogleTest, for one: what can be had is had.
+  fi
+  [ ${#targets[@]} = 0 ] ||
+    step "build ${targets[*]}" 900 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target "${targets[@]}"
+}
+
+machine_facts() {
+  nvidia-smi -L
+  nvidia-smi --query-gpu=driver_version,compute_cap,memory.total,clocks.max.sm --format=csv
+  nvidia-smi topo -m
+  "$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")" --version
+  uname -srm
+  nproc
+}
+
+# The NCCL of MOEWAY_NCCL, else the loader's, else the one that PyTorch brought.
+find_nccl() {
+  [ -z "${MOEWAY_NCCL:-}" ] || { echo "$MOEWAY_NCCL"; return; }
+  if [ "$(ldconfig -p 2>/dev/null | grep -c 'libnccl\.so\.2')" != 0 ]; then echo libnccl.so.2; return; fi
+  local file
+  for file in /usr/local/cuda/lib*/libnccl.so.2 \
+    "$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null)/lib/libnccl.so.2"; do
+    [ -e "$file" ] && { echo "$file"; return; }
+  done
+  echo libnccl.so.2
+}
+
+checked_jobs() {
+  local job="$moeway run --device cuda --quiet --rounds 9 --timeout-ms 10000 --experts 24 --topk 4 --hidden 1000 --tokens 37 --ragged"
+  step "doctor" 60 "$moeway" doctor --json "$out/doctor.json"
+  local form
+  for form in "" "--dtype fp8 --layout packed --alignment 16" "--dtype f32 --layout token-major" \
+    "--dtype bytes --weights combine" "--dtype f16 --out-dtype f32" "--dtype fp8-ue8m0 --hidden 7168 --tokens 64"; do
+    case "$form" in *--hidden*) job="$moeway run --device cuda --quiet --rounds 6 --timeout-ms 10000" ;; esac
+    # shellcheck disable=SC2086 # Lists of words are meant.
+    step "run, $ranks ranks $form" 90 $job --ranks "$ranks" $form
+  done
+  step "run, several ranks on a GPU" 90 "$moeway" run --device cuda --quiet --rounds 6 --ranks $((2 * ranks)) --hidden 512 --timeout-ms 10000
+}
+
+# One rank on a GPU, a process each: the sanitizer lets no two kernels of a device run at a time, and ours wait for each other.
+sanitized() {
+  local tool=$1 tokens_=$2 hidden=$3
+  step "$tool" 240 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 3 --print-limit 5 \
+    "$moeway" run --device cuda --ranks "$gpus" --ranks-as processes --rounds 3 --experts 8 --topk 2 \
+    --tokens "$tokens_" --hidden "$hidden" --timeout-ms 100000
+}
+
+# bench NAME ARGUMENT...: after a failure what it has written counts all the same.
+num_benches=0
+bench() {
+  local file name="bench $1"
+  num_benches=$((num_benches + 1))
+  file=$(printf 'build/gpu-visit/bench/%02d-%s.json' $num_benches "$1")  # In this order in the result.
+  shift
+  step "$name" 280 "$moeway" bench --device cuda --ranks "$ranks" --timeout-ms 10000 --nccl "$nccl" --commit "$commit" \
+    --json "$file" "$@"
+  python3 tools/bench_results.py merge "$out/bench.json" build/gpu-visit/bench/*.json >>"$log" 2>&1
+}
+
+benchmarks() {
+  nccl=$(find_nccl)
+  rm -f build/gpu-visit/bench/*.json
+  local count layout extra=() first=1
+  for count in ${sets//,/ }; do
+    for layout in ${layouts//,/ }; do
+      extra=(--no-baselines)
+      [ $first = 1 ] && extra=()  # They do not depend on layout or sets: once is enough.
+      first=0
+      bench "$layout-sets$count" --tokens "$tokens" --dtype "$dtypes" --layout "$layout" --sets "$count" "${extra[@]}"
+    done
+  done
+  count=${sets%%,*}
+  bench "split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
+  bench "weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
+  bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
+}
+
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+ranks=${ranks:-$gpus}
+if wanted build; then build_all; fi
+machine_facts >"$out/machine.txt" 2>&1
+if [ "$gpus" = 0 ]; then
+  note FAILED 0 "nvidia-smi finds no GPU: nothing but the build can be done here"
+  failed=1 steps=
+elif [ ! -x "$moeway" ]; then
+  note FAILED 0 "$moeway is missing: build it first"
+  failed=1 steps=
+fi
+if wanted tests; then
+  for program in gpu_test kernels_cuda_test; do
+    step "$program" 180 "$build/tests/$program"
+  done
+fi
+if wanted jobs; then checked_jobs; fi
+if wanted bench; then benchmarks; fi
+# Last: it is slow, and not every machine lets it run.
+if wanted sanitizer; then
+  if command -v compute-sanitizer >/dev/null; then
+    sanitized memcheck 16 512
+    sanitized racecheck 4 128
+  else
+    note "NOT RUN" 0 "compute-sanitizer is not in PATH"
+    failed=1
+  fi
+fi
+{
+  echo "commit $commit, $gpus GPUs, $ranks ranks"
+  cat "$out/steps.txt"
+  [ ! -f "$out/bench.json" ] || python3 tools/bench_results.py table "$out/bench.json"
+} >"$out/summary.txt" 2>&1
+echo
+cat "$out/summary.txt"
+exit $failed
