@@ -51,7 +51,7 @@ def knows_cuda(path):
     """Whether the file at `path` (relative to the root) is for CUDA alone. Others of src/exec know it behind an #if."""
     text = path.as_posix()
     folders = ("src/exec/cuda/", "src/peers/nvshmem/", "src/transport/nvlink/", "src/transport/nvshmem/")
-    return (text.startswith(folders) or (text.startswith("src/launch/") and path.suffix == ".cu")
+    return (text.startswith(folders) or (text.startswith("src/launch/") and path.suffix in (".cu", ".cuh"))
             or (text.startswith("cli/device/cuda_") and path.suffix in (".cc", ".cu")))
 
 
@@ -121,7 +121,7 @@ class Checker:
                 self.report(path, line, f"there is no {name}")
             elif CUDA_HEADER.match(name) and not knows_cuda(path) and path.parts[:2] != ("src", "exec"):
                 self.report(path, line, f"<{name}>: CUDA is known to src/exec, src/peers/nvshmem, "
-                            "src/launch/*.cu, src/transport/{nvlink,nvshmem} and cli/device/cuda_* only")
+                            "src/launch/*.{cu,cuh}, src/transport/{nvlink,nvshmem} and cli/device/cuda_* only")
             return
         top, public = path.parts[0], target.parts[0] == "include"
         if top == "src":
