@@ -27,8 +27,7 @@
 // - team.all(ok): whether ok holds on every lane, and a barrier.
 // - team.spread(n, f): n <= kSpread values f(i), computed once per warp, without a barrier; f only reads. Value i is
 //   .get(i) on every lane, and .mine(i) inside the callback for index i of spread() and of lanes() with n <= kSpread.
-// - team.match(n, spread, size, begin): for each of n <= kSpread ints the mask of the indices that have the same, among the
-//   `size` of its group, begin(i) .. begin(i) + size - 1; 0 for negative ones. team.match(n, spread): all are one group.
+// - team.match(n, spread): for each of n <= kSpread ints the mask of the indices that have the same; 0 for negative ones.
 // - team.ballot(n, f): the mask of the indices i < n for which f(i) is true, on all lanes.
 // - team.add(counter, mine): adds every lane's number to a counter that teams share.
 // - team.begin(): what earlier launches have written may be read only after it.

@@ -41,7 +41,7 @@ struct Divisor {
   }
 };
 
-// owner() and first() without a division, for kernels that ask for every route. Made on the host.
+// The same without a division, for kernels. Made on the host.
 class Owners {
  public:
   Owners() = default;
@@ -55,6 +55,10 @@ class Owners {
   MOEWAY_FN int32_t of(int32_t expert) const {
     const auto e = static_cast<uint32_t>(expert);
     return static_cast<int32_t>(e < in_large_ ? large_.divide(e) : num_large_ + small_.divide(e - in_large_));
+  }
+  MOEWAY_FN int32_t max_local() const { return static_cast<int32_t>(large_.divisor - (num_large_ == 0 ? 1 : 0)); }
+  MOEWAY_FN int32_t count(int32_t rank) const {
+    return static_cast<int32_t>(large_.divisor - (static_cast<uint32_t>(rank) < num_large_ ? 0 : 1));
   }
   // The first expert of a rank.
   MOEWAY_FN int32_t first(int32_t rank) const {

@@ -98,14 +98,12 @@ struct HeapLayout {
   Shape shape;
   Owners owners;
   RouteBits route_bits;
-  Divisor topk;
 
   HeapLayout() = default;
   explicit HeapLayout(const Shape& of)
       : shape(of),
         owners(of.experts),
         route_bits(of),
-        topk(static_cast<uint32_t>(of.topk)),
         counts_bytes(round_up(static_cast<int64_t>(sizeof(CountsHead)) + int64_t{8} * of.experts.max_local(), kLine)),
         header_bytes(static_cast<int64_t>(sizeof(exec::Unit)) * (int64_t{1} + of.topk)),
         headers_bytes(round_up(header_bytes * of.max_tokens, kLine)),

@@ -135,6 +135,8 @@ TEST(Owners, AgreeWithTheDivisionForManyExperts) {
     const Owners owners(experts);
     for (int32_t rank = 0; rank < std::min(experts.num_ranks, 9); ++rank) {
       ASSERT_EQ(owners.first(rank), experts.first(rank));
+      ASSERT_EQ(owners.count(rank), experts.count(rank));
+      ASSERT_EQ(owners.max_local(), experts.max_local());
       const int32_t first = experts.first(rank), last = first + experts.count(rank) - 1;
       for (const int32_t e : {first, first + (last - first) / 2, last}) ASSERT_EQ(owners.of(e), experts.owner(e)) << e;
     }

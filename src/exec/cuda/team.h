@@ -172,19 +172,12 @@ class CudaTeam {
     return result;
   }
   // By shuffles, which do not wait for each other: __match_any_sync takes a turn for each value that occurs.
-  template <class Begin>
-  __device__ Spread<uint32_t> match(int, const Spread<int32_t>& values, int size, Begin begin) const {
-    const int first = begin(lane_ % 32);
+  __device__ Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
     uint32_t mask = 0;
 #pragma unroll 4
-    for (int d = 0; d < size; ++d) {
-      const int32_t other = __shfl_sync(kAllOnes, values.value, first + d);
-      mask |= static_cast<uint32_t>(other == values.value) << (first + d & 31);
-    }
+    for (int i = 0; i < n; ++i)
+      mask |= static_cast<uint32_t>(__shfl_sync(kAllOnes, values.value, i) == values.value) << i;
     return {values.value < 0 ? 0 : mask};
-  }
-  __device__ Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
-    return match(n, values, n, [](int) { return 0; });
   }
   template <class F>
   __device__ uint32_t ballot(int n, F f) const {

@@ -157,17 +157,13 @@ class HostTeam {
     for (int i = 0; i < n; ++i) result.values[static_cast<size_t>(i)] = f(i);
     return result;
   }
-  template <class Begin>
-  Spread<uint32_t> match(int n, const Spread<int32_t>& values, int size, Begin begin) const {
+  Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
     return spread(n, [&](int i) {
       uint32_t mask = 0;
-      for (int j = begin(i); j < begin(i) + size && j < n; ++j)
+      for (int j = 0; j < n; ++j)
         mask |= static_cast<uint32_t>(values.get(i) >= 0 && values.get(j) == values.get(i)) << j;
       return mask;
     });
-  }
-  Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
-    return match(n, values, n, [](int) { return 0; });
   }
   template <class F>
   uint32_t ballot(int n, F f) const {

@@ -76,69 +76,41 @@ class Announcer {
   }
 
  private:
-  // Adds the routes of the tokens below `end`. A warp takes chunks of as many whole tokens as it has lanes for; the next
-  // chunk is on its way while one is counted.
+  // Adds the routes of the tokens below `end`. A lane takes whole tokens: it knows where each has been, and works on several
+  // of its routes at once.
   MOEWAY_FN void count_tokens(int64_t end) const {
-    const int32_t topk = shape_.topk;
-    if (topk > exec::kSpread) {
-      team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_turns) {
-        MOEWAY_ROLL
-        for (int64_t token = turn; token < end; token += num_turns) count_long_token(warp, token);
-      });
-      return;
-    }
-    const int32_t chunk = static_cast<int32_t>(round_.heap.topk.divide(exec::kSpread)) * topk;
-    const int32_t num_routes = static_cast<int32_t>(end) * topk;
-    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_turns) {
-      const auto read = [&](int32_t first) {
-        return warp.spread(routes_of(first, chunk, num_routes), [&](int i) {
-          const int32_t token = token_of(first + i);
-          return args_.topk_idx.read(token, first + i - token * topk);
-        });
-      };
-      auto next = read(turn * chunk);
+    team_.lanes(static_cast<int32_t>(end), [&](int32_t token) {
+      uint64_t seen = 0;  // Ranks; of more than 64 the routes before are asked.
       MOEWAY_ROLL
-      for (int32_t first = turn * chunk; first < num_routes; first += num_turns * chunk) {
-        const auto ids = next;
-        next = read(first + num_turns * chunk);
-        const int32_t n = routes_of(first, chunk, num_routes);
-        count_chunk(warp, n, warp.spread(n, [&](int i) { return args_.expert_of(args_.topk_idx.value(ids.mine(i))); }));
+      for (int32_t base = 0; base < shape_.topk; base += kAtOnce) {
+        IndexView::Raw ids[kAtOnce] = {};
+        MOEWAY_UNROLL
+        for (int32_t i = 0; i < kAtOnce; ++i) {
+          if (base + i < shape_.topk) ids[i] = args_.topk_idx.read(token, base + i);
+        }
+        int32_t experts[kAtOnce];
+        MOEWAY_UNROLL
+        for (int32_t i = 0; i < kAtOnce; ++i) {
+          const int32_t expert = base + i < shape_.topk ? args_.expert_of(args_.topk_idx.value(ids[i])) : -1;
+          bool repeated = base > 0 && args_.distinct_experts && names_before(&args_, token, base, expert);
+          MOEWAY_UNROLL
+          for (int32_t j = 0; j < i; ++j) repeated = repeated || (args_.distinct_experts && experts[j] == expert);
+          experts[i] = repeated ? -1 : expert;
+        }
+        MOEWAY_UNROLL
+        for (int32_t i = 0; i < kAtOnce; ++i) {
+          if (experts[i] < 0) continue;
+          team_.count_into(&scratch_.rows[experts[i]], 1);
+          const int32_t dst = owners_.of(experts[i]);
+          const uint64_t bit = uint64_t{1} << (dst & 63);
+          const bool again = shape_.num_ranks() > 64 ? goes_before(&args_, token, base + i, dst) : (seen & bit) != 0;
+          seen |= bit;
+          if (!again) team_.count_into(&scratch_.slots[dst], 1);
+        }
       }
     });
   }
-  static MOEWAY_FN int32_t routes_of(int32_t first, int32_t chunk, int32_t all) {
-    return first >= all ? 0 : all - first < chunk ? all - first : chunk;
-  }
-  MOEWAY_FN int32_t token_of(int32_t route) const {
-    return static_cast<int32_t>(round_.heap.topk.divide(static_cast<uint32_t>(route)));
-  }
-  // n routes of whole tokens.
-  template <class Warp>
-  MOEWAY_FN void count_chunk(const Warp& warp, int32_t n,
-                             const typename Team::template Spread<int32_t>& experts) const {
-    const auto begin = [&](int i) { return token_of(i) * shape_.topk; };
-    const auto dst = warp.spread(n, [&](int i) { return experts.mine(i) < 0 ? -1 : owners_.of(experts.mine(i)); });
-    const auto same_rank = warp.match(n, dst, shape_.topk, begin);
-    auto same_expert = warp.spread(n, [](int) { return uint32_t{0}; });
-    if (args_.distinct_experts) same_expert = warp.match(n, experts, shape_.topk, begin);
-    warp.lanes(n, [&](int32_t i) {
-      if (dst.mine(i) < 0) return;
-      if ((same_expert.mine(i) & exec::below(i)) == 0) warp.count_into(&scratch_.rows[experts.mine(i)], 1);
-      if ((same_rank.mine(i) & exec::below(i)) == 0) warp.count_into(&scratch_.slots[dst.mine(i)], 1);
-    });
-  }
-  // A token with more routes than a warp has lanes.
-  template <class Warp>
-  MOEWAY_FN void count_long_token(const Warp& warp, int64_t token) const {
-    warp.lanes(shape_.topk, [&](int32_t k) {
-      const int32_t expert = args_.named_expert(token, k);
-      if (expert < 0) return;
-      const bool repeated = args_.distinct_experts && names_before(&args_, token, k, expert);
-      if (!repeated) warp.count_into(&scratch_.rows[expert], 1);
-      const int32_t dst = owners_.of(expert);
-      if (!goes_before(&args_, token, k, dst)) warp.count_into(&scratch_.slots[dst], 1);
-    });
-  }
+  static constexpr int32_t kAtOnce = 8;
 
   // A route's expert and weight as the caller gave them; reports an id that cannot be.
   struct Named {
@@ -191,7 +163,7 @@ class Announcer {
       return repeated ? -1 : name.mine(i);
     });
     const auto dst = warp.spread(n, [&](int i) { return expert.mine(i) < 0 ? -1 : owners_.of(expert.mine(i)); });
-    const auto same_rank = warp.match(n, dst), same_expert = warp.match(n, expert);
+    const auto same_rank = warp.match(n, dst);
     const auto others = warp.spread(n, [&](int i) {
       return shape_.topk > exec::kSpread ? other_chunks(&args_, token, base, n, dst.mine(i)) : OtherChunks{0, 0, 0};
     });
@@ -211,7 +183,7 @@ class Announcer {
       round_.template at<int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token))[base + i] = expert.mine(i);
       if (expert.mine(i) < 0) return;
       const OtherChunks other = others.mine(i);
-      const uint32_t ranks = same_rank.mine(i), experts = same_expert.mine(i);
+      const uint32_t ranks = same_rank.mine(i), experts = same_name.mine(i);
       const layout::TokenHead head{static_cast<int32_t>(token), static_cast<uint16_t>(lower.mine(i)),
                                    static_cast<uint16_t>(exec::popcount(ranks) + other.num_routes)};
       // The counters know the chunks before this one.

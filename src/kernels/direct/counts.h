@@ -27,7 +27,7 @@ class Counts {
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
         scratch_(scratch),
-        num_local_(shape_.experts.count(args.round.rank)) {}
+        num_local_(args.round.heap.owners.count(args.round.rank)) {}
 
   // Waits for the counts of all sources and works out where rows belong. False if the launch must end. What it leaves in
   // scratch may be read after the team's next barrier.

@@ -43,7 +43,7 @@ template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const Peers& peers) {
   team.begin();
   const uint64_t epoch = args.round.epoch(team);
-  const DispatchScratch scratch(team.scratch(), args.round.shape());
+  const DispatchScratch scratch(team.scratch(), args.round.heap);
   if (!team.all(Counts(team, args, peers, epoch, scratch).recv())) return;
   if (team.id() == 0) Counts(team, args, peers, epoch, scratch).publish();
   team.each_half([&](const auto& half) {
@@ -58,7 +58,7 @@ MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const P
 template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
-  const DispatchScratch scratch(team.scratch(), round.shape());
+  const DispatchScratch scratch(team.scratch(), round.heap);
   clear_counters(team, round.shape(), scratch);
   team.begin();
   const uint64_t epoch = round.last_epoch(team) + 1;

@@ -33,7 +33,7 @@ class TokenReceiver {
         epoch_(epoch),
         scratch_(scratch),
         bits_(args.round.heap.route_bits),
-        num_local_(shape_.experts.count(args.round.rank)) {}
+        num_local_(args.round.heap.owners.count(args.round.rank)) {}
 
   // Waits for the `index`-th token of `src`, copies it to its rows and keeps where they are. False if the launch must
   // end.

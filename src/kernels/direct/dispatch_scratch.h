@@ -24,20 +24,21 @@ class DispatchScratch {
 
   std::byte* held;  // Team::held_bytes().
 
-  MOEWAY_FN DispatchScratch(std::byte* memory, const layout::Shape& shape) { bytes(memory, shape); }
+  MOEWAY_FN DispatchScratch(std::byte* memory, const layout::HeapLayout& heap) {
+    lay_out(memory, heap.shape, heap.owners.max_local());
+  }
 
   template <class Team>
-  static MOEWAY_FN int64_t bytes(const layout::Shape& shape) {
+  static int64_t bytes(const layout::Shape& shape) {
     DispatchScratch scratch;
-    return scratch.bytes(nullptr, shape) + Team::held_bytes(shape.token());
+    return scratch.lay_out(nullptr, shape, shape.experts.max_local()) + Team::held_bytes(shape.token());
   }
 
  private:
-  MOEWAY_FN DispatchScratch() {}
+  DispatchScratch() = default;
 
   // Lays everything out; returns where `held` starts.
-  MOEWAY_FN int64_t bytes(std::byte* memory, const layout::Shape& shape) {
-    const int64_t local = shape.experts.max_local();
+  MOEWAY_FN int64_t lay_out(std::byte* memory, const layout::Shape& shape, int64_t local) {
     int64_t offset = 0;
     const auto take = [&](auto** array, int64_t n) {
       *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory + offset);

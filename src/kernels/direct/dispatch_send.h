@@ -99,7 +99,7 @@ MOEWAY_FN void keep_num_tokens(const Round& round, uint64_t epoch, int32_t num_t
 template <class Team, class Peers>
 MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
-  const DispatchScratch scratch(team.scratch(), round.shape());
+  const DispatchScratch scratch(team.scratch(), round.heap);
   clear_counters(team, round.shape(), scratch);
   team.begin();
   const uint64_t epoch = round.last_epoch(team) + 1;
