@@ -54,7 +54,7 @@ CASES = (
     (("run", "--json", "/tmp"), "--json: /tmp: a directory, expected a file"),
     (("plan", "--topk", "70"), "topk is 70"),
     (("plan", "--alignment", "8"), "--alignment: only with --layout packed"),
-    (("plan", "--ranks", "1024", "--hidden", "1099511627776"), "hidden 1099511627776"),
+    (("plan", "--ranks", "1024", "--hidden", "1099511627776"), "hidden is 1099511627776"),
     (("plan", "--routes", "x"), "not expected: --routes x"),
     (("doctor", "--jsn"), "'--jsn': did you mean '--json'?"),
 )

@@ -4,7 +4,7 @@
 docs/python.md shows how; the contracts are those of the C interface, c_api.h.
 """
 
-from moeway._library import version
+from moeway._library import has_cuda, version
 from moeway.all_to_all import AllToAll, AllToAllStats, DispatchOutput, Routing
 from moeway.bootstrap import Bootstrap, ThreadGroup
 from moeway.communicator import Communicator
@@ -21,5 +21,5 @@ __all__ = [
     "DeadlineExceededError", "DeviceType", "DispatchOutput", "Execution", "InternalError", "InvalidArgumentError",
     "Layout", "MismatchError", "MoewayError", "OutOfMemoryError", "PeerLostError", "Routing", "Scales", "Tensor",
     "ThreadGroup", "UnavailableError", "Weights", "WrongStateError", "expert_owner", "first_expert",
-    "num_local_experts", "sizes_of", "version",
+    "has_cuda", "num_local_experts", "sizes_of", "version",
 ]

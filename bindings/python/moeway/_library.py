@@ -33,6 +33,7 @@ PROTOTYPES = [
     ("moeway_status_name", c_char_p, [c_int32]),
     ("moeway_default_timeout_ms", c_int64, []),
     ("moeway_version", c_char_p, []),
+    ("moeway_has_cuda", c_int32, []),
     ("moeway_dtype_bytes", c_int64, [c_int32]),
     ("moeway_dtype_name", c_char_p, [c_int32]),
     ("moeway_thread_group_create", c_int32, [c_int32, POINTER(_HANDLE)]),
@@ -126,3 +127,8 @@ def call(function: Any, *arguments: Any) -> None:
 def version() -> str:
     """The version of the library that is running, for example "0.1.0"."""
     return lib.moeway_version().decode()
+
+
+def has_cuda() -> bool:
+    """Whether the library that is in use was built with CUDA: whether ranks can be on CUDA devices."""
+    return lib.moeway_has_cuda() != 0
