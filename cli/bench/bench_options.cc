@@ -38,6 +38,9 @@ void add_shape(CLI::App& app, BenchOptions& options) {
 
 void add_measurement(CLI::App& app, BenchOptions& options) {
   app.add_flag("--split", options.split, "The four phases as separate calls, not the one-call forms");
+  app.add_option("--sms", options.num_sms, "CUDA: multiprocessors that a call may take, 0 for all")
+      ->check(whole_number(0, 1024))
+      ->capture_default_str();
   app.add_flag("--row-source", options.row_source, "Dispatch also writes where each row came from");
   app.add_option("--sets", options.sets, "Sets of inputs that take turns")
       ->check(whole_number(1, 64))
@@ -116,6 +119,7 @@ std::vector<Series> series_of(const BenchOptions& options, const DeviceChoice& c
       series.config.max_tokens = *std::max_element(options.tokens.begin(), options.tokens.end());
       series.config.distinct_experts = 1;
       series.config.timeout_ms = options.timeout_ms;
+      series.config.num_sms = options.num_sms;
       series.split = options.split;
       series.row_source = options.row_source;
       series.tokens = options.tokens;

@@ -22,6 +22,7 @@ struct BenchOptions {
   std::vector<DispatchType> dtypes{DispatchType::kFp8};
   std::vector<Layout> layouts{kExpertPadded};
   ShapeOptions form;  // Weights, types of rows and sums, alignment, sizes of opaque bytes.
+  int32_t num_sms = 0;
   bool split = false, row_source = false;
   int sets = 8;
   std::optional<int> pairs, replays;

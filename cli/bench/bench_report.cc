@@ -206,6 +206,7 @@ json bench_json(const BenchOptions& options, const DeviceChoice& choice, const B
             {"pairs", any.pairs},
             {"warm_up", any.warm_up},
             {"replays", any.replays},
+            {"num_sms", any.config.num_sms},
             {"row_source", any.row_source},
             {"seed", options.seed},
             {"timeout_ms", options.timeout_ms}}},

@@ -236,6 +236,9 @@ typedef struct moeway_all_to_all_config {
   int32_t
       num_warps;  // CPU ranks: warps that share the work of a call, 1 to 256. Default 4. Results do not depend on it.
   int64_t timeout_ms;  // Limit of every wait for a peer. Default 30000, or MOEWAY_TIMEOUT_MS.
+  // CUDA ranks: multiprocessors that a call may take; fewer leave the others to kernels that run at the same time. 0
+  // (default): as many as the rank can have. Results do not depend on it.
+  int32_t num_sms;
 } moeway_all_to_all_config;
 
 static inline void moeway_all_to_all_config_init(moeway_all_to_all_config* config) {

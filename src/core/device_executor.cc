@@ -72,6 +72,13 @@ class DeviceExecutor final : public Executor {
     }
     // Ranks that share the device wait for each other, so their blocks must be resident together.
     num_blocks_ = std::max(1, launch::num_multiprocessors() / num_sharers);
+    if (plan_.config.num_sms > num_blocks_) {
+      return Status(MOEWAY_INVALID_ARGUMENT, "num_sms is " + std::to_string(plan_.config.num_sms) +
+                                                 ", expected at most " + std::to_string(num_blocks_) +
+                                                 ": what each of the device's " + std::to_string(num_sharers) +
+                                                 " ranks can have");
+    }
+    if (plan_.config.num_sms > 0) num_blocks_ = plan_.config.num_sms;
     overlap_ = num_sharers == 1;
     return {};
   }

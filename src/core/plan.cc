@@ -52,6 +52,7 @@ Status check_numbers(const moeway_all_to_all_config& config) {
   if (Status s = check_range("max_tokens", config.max_tokens, 1, kMaxInt32); !s.ok()) return s;
   if (Status s = check_range("alignment", config.alignment, 1, kMaxInt32); !s.ok()) return s;
   if (Status s = check_range("num_warps", config.num_warps, 1, 256); !s.ok()) return s;
+  if (Status s = check_range("num_sms", config.num_sms, 0, layout::kMaxTeams); !s.ok()) return s;
   if (Status s = check_at_least("timeout_ms", config.timeout_ms, 1); !s.ok()) return s;
   return check_range("distinct_experts", config.distinct_experts, 0, 1);
 }

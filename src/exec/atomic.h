@@ -8,8 +8,6 @@
 
 #if defined(__CUDACC__)
 #include <cuda/atomic>
-#else
-#include <atomic>
 #endif
 
 namespace moeway::exec {
@@ -17,56 +15,82 @@ namespace moeway::exec {
 // Who takes part: threads of this rank's device, or of any rank as well.
 enum class Scope { kDevice, kSystem };
 
-namespace order {
+// The host's accesses are the compiler's own, whose order is a constant. std::atomic_ref takes it as an argument: where a
+// compiler does not inline that call every access is sequentially consistent, and ThreadSanitizer sees order that is
+// not asked for.
 #if defined(__CUDACC__)
-inline constexpr auto kRelaxed = cuda::memory_order_relaxed;
-inline constexpr auto kAcquire = cuda::memory_order_acquire;
-inline constexpr auto kRelease = cuda::memory_order_release;
+
 template <Scope S, class T>
 using Ref = cuda::atomic_ref<T, S == Scope::kDevice ? cuda::thread_scope_device : cuda::thread_scope_system>;
-#else
-inline constexpr auto kRelaxed = std::memory_order_relaxed;
-inline constexpr auto kAcquire = std::memory_order_acquire;
-inline constexpr auto kRelease = std::memory_order_release;
-template <Scope S, class T>
-using Ref = std::atomic_ref<T>;
-#endif
-}  // namespace order
 
 // `const` is taken off because an atomic_ref of a const type cannot be made in C++20; the object is never written
 // through it.
 template <Scope S, class T>
 MOEWAY_FN T load_relaxed(const T* p) {
-  return order::Ref<S, T>(*const_cast<T*>(p)).load(order::kRelaxed);
+  return Ref<S, T>(*const_cast<T*>(p)).load(cuda::memory_order_relaxed);
 }
 template <Scope S, class T>
 MOEWAY_FN T load_acquire(const T* p) {
-  return order::Ref<S, T>(*const_cast<T*>(p)).load(order::kAcquire);
+  return Ref<S, T>(*const_cast<T*>(p)).load(cuda::memory_order_acquire);
 }
 template <Scope S, class T>
 MOEWAY_FN void store_relaxed(T* p, T value) {
-  order::Ref<S, T>(*p).store(value, order::kRelaxed);
+  Ref<S, T>(*p).store(value, cuda::memory_order_relaxed);
 }
 template <Scope S, class T>
 MOEWAY_FN void store_release(T* p, T value) {
-  order::Ref<S, T>(*p).store(value, order::kRelease);
+  Ref<S, T>(*p).store(value, cuda::memory_order_release);
 }
 template <Scope S, class T>
 MOEWAY_FN T add_relaxed(T* p, T value) {
-  return order::Ref<S, T>(*p).fetch_add(value, order::kRelaxed);
+  return Ref<S, T>(*p).fetch_add(value, cuda::memory_order_relaxed);
 }
+// Replaces *p by `to` if it is *seen; else *seen becomes what it is.
+template <Scope S, class T>
+MOEWAY_FN bool exchange_relaxed(T* p, T* seen, T to) {
+  return Ref<S, T>(*p).compare_exchange_strong(*seen, to, cuda::memory_order_relaxed, cuda::memory_order_relaxed);
+}
+
+#else
+
+template <Scope S, class T>
+MOEWAY_FN T load_relaxed(const T* p) {
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+template <Scope S, class T>
+MOEWAY_FN T load_acquire(const T* p) {
+  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+template <Scope S, class T>
+MOEWAY_FN void store_relaxed(T* p, T value) {
+  __atomic_store_n(p, value, __ATOMIC_RELAXED);
+}
+template <Scope S, class T>
+MOEWAY_FN void store_release(T* p, T value) {
+  __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+template <Scope S, class T>
+MOEWAY_FN T add_relaxed(T* p, T value) {
+  return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+}
+template <Scope S, class T>
+MOEWAY_FN bool exchange_relaxed(T* p, T* seen, T to) {
+  return __atomic_compare_exchange_n(p, seen, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+#endif
+
 // Keeps the smaller of *p and value.
 template <Scope S, class T>
 MOEWAY_FN void min_relaxed(T* p, T value) {
-  order::Ref<S, T> ref(*p);
-  T seen = ref.load(order::kRelaxed);
-  while (value < seen && !ref.compare_exchange_weak(seen, value, order::kRelaxed, order::kRelaxed)) {
+  T seen = load_relaxed<S>(p);
+  while (value < seen && !exchange_relaxed<S>(p, &seen, value)) {
   }
 }
 // True for exactly one caller that finds *p at `from`; it has then become `to`.
 template <Scope S, class T>
 MOEWAY_FN bool claim_relaxed(T* p, T from, T to) {
-  return order::Ref<S, T>(*p).compare_exchange_strong(from, to, order::kRelaxed, order::kRelaxed);
+  return exchange_relaxed<S>(p, &from, to);
 }
 
 }  // namespace moeway::exec

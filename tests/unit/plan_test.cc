@@ -88,6 +88,7 @@ TEST(Plan, RefusesWhatCannotBeWithArgumentValueAndExpectation) {
        "weights is at_combine with layout token_major, expected at_dispatch"},
       {"distinct", [](Config& c) { c.distinct_experts = 2; }, "distinct_experts is 2, expected 0 to 1"},
       {"warps", [](Config& c) { c.num_warps = 257; }, "num_warps is 257, expected 1 to 256"},
+      {"multiprocessors", [](Config& c) { c.num_sms = -1; }, "num_sms is -1, expected 0 to"},
       {"timeout", [](Config& c) { c.timeout_ms = 0; }, "timeout_ms is 0, expected at least 1"},
   };
   for (const Refusal& refusal : refusals) {

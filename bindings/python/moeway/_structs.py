@@ -61,6 +61,7 @@ class ConfigStruct(VersionedStruct):
         ("execution", c_int32),
         ("num_warps", c_int32),
         ("timeout_ms", c_int64),
+        ("num_sms", c_int32),
     ]
 
 

@@ -26,7 +26,7 @@ _CHOICES = {
 class AllToAllConfig:
     """The fields of moeway_all_to_all_config, which c_api.h describes. Choices are members of the enums or their names.
 
-    All but execution, num_warps and timeout_ms must be equal on all ranks.
+    All but execution, num_warps, timeout_ms and num_sms must be equal on all ranks.
     """
 
     num_experts: int  # E >= 1
@@ -46,6 +46,7 @@ class AllToAllConfig:
     execution: Choice = Execution.FIBERS  # CPU ranks
     num_warps: int = 4  # CPU ranks
     timeout_ms: Optional[int] = None  # limit of every wait for a peer; None: 30000, or MOEWAY_TIMEOUT_MS
+    num_sms: int = 0  # CUDA ranks: multiprocessors that a call may take; 0: as many as there are
 
     def __post_init__(self) -> None:
         for name, kind in _CHOICES.items():
