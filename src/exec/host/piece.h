@@ -67,8 +67,13 @@ class HostPiece {
     }
     elements_ = own_.data();
   }
+  // By elements: a memcpy may become an instruction that ThreadSanitizer does not see.
   void store(T* to, int num) const {
-    if (num > 0) std::memcpy(to, elements_, sizeof(T) * static_cast<size_t>(num));
+    if (num == kElements) {
+      for (int i = 0; i < kElements; ++i) to[i] = elements_[i];
+    } else {
+      for (int i = 0; i < num; ++i) to[i] = elements_[i];
+    }
   }
   void store_elements(T* to, int num) const { store(to, num); }
 
