@@ -66,7 +66,9 @@ class Gpu:
         if tensor is None:
             return None
         raw = {2: self.torch.int16, 1: self.torch.uint8}.get(tensor.element_size())
-        is_raw = tensor.dtype in (self.torch.bfloat16, self.torch.float8_e4m3fn, self.torch.uint16)
+        # Types that numpy, or torch's way to it, does not have.
+        names = ("bfloat16", "float8_e4m3fn", "float8_e8m0fnu", "uint16")
+        is_raw = tensor.dtype in [getattr(self.torch, name, None) for name in names]
         array = (tensor.view(raw) if is_raw else tensor).cpu().numpy()
         return array.view(np.uint16) if is_raw and raw == self.torch.int16 else array
 
