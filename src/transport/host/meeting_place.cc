@@ -138,6 +138,10 @@ class Meeting {
     }
     status = collective_.agree(status, deadline_);
     if (collective_.rank() == 0 && !hidden) remove_place(directory_);
+    if (!status.ok()) {
+      // Whoever comes after rank 0's end finds no directory, or no socket: then its end is what has happened.
+      if (Status usable = collective_.agree({}, deadline_); !usable.ok()) return usable;
+    }
     all_in_step_ = true;
     if (!status.ok()) return status;
 
