@@ -21,6 +21,13 @@ std::vector<std::string> split_list(const std::string& text);
 template <class T>
 using Names = std::vector<std::pair<std::string, T>>;
 
+template <class T>
+std::vector<std::string> words_of(const Names<T>& names) {
+  std::vector<std::string> words;
+  for (const auto& [name, unused] : names) words.push_back(name);
+  return words;
+}
+
 // The one of `names` that is nearest to `word`, for "did you mean"; "" if none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
@@ -30,8 +37,6 @@ CLI::Validator one_of(std::vector<std::string> names);
 template <class T>
 CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value, const Names<T>& names,
                         const std::string& text) {
-  std::vector<std::string> words;
-  for (const auto& [name, unused] : names) words.push_back(name);
   return app
       .add_option_function<std::string>(
           flag,
@@ -40,15 +45,13 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value, const 
               if (name == given) value = meaning;
           },
           text)
-      ->check(one_of(std::move(words)));
+      ->check(one_of(words_of(names)));
 }
 
 // One or more of the names, separated by commas; `values` becomes what belongs to them, in the order given.
 template <class T>
 CLI::Option* add_choices(CLI::App& app, const std::string& flag, std::vector<T>& values, const Names<T>& names,
                          const std::string& text) {
-  std::vector<std::string> words;
-  for (const auto& [name, unused] : names) words.push_back(name);
   return app
       .add_option_function<std::string>(
           flag,
@@ -59,7 +62,7 @@ CLI::Option* add_choices(CLI::App& app, const std::string& flag, std::vector<T>&
                 if (name == word) values.push_back(meaning);
           },
           text)
-      ->check(list_of(one_of(std::move(words))));
+      ->check(list_of(one_of(words_of(names))));
 }
 
 // Whole numbers from `least` to `most`, separated by commas.

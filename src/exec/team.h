@@ -70,6 +70,8 @@ namespace moeway::exec {
 
 // Most values of a spread().
 inline constexpr int kSpread = 32;
+// How many of `left` a spread() takes.
+MOEWAY_FN int32_t spread_size(int32_t left) { return left < kSpread ? left : kSpread; }
 
 // Of a mask of indices.
 MOEWAY_FN int popcount(uint32_t mask) {

@@ -10,6 +10,8 @@
 
 namespace moeway::exec {
 
+MOEWAY_FN int units_of(int64_t bytes) { return static_cast<int>((bytes + 15) / 16); }
+
 // One part: `bytes` bytes in elements that may lie apart.
 struct Part {
   std::byte* data;
@@ -22,7 +24,7 @@ struct Part {
   MOEWAY_FN bool whole_units() const {
     return contiguous() && (reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(bytes)) % sizeof(Unit) == 0;
   }
-  MOEWAY_FN int num_units() const { return static_cast<int>((bytes + 15) / 16); }
+  MOEWAY_FN int num_units() const { return units_of(bytes); }
   MOEWAY_FN std::byte* at(int64_t byte) const {
     return contiguous() ? data + byte : data + byte / element_bytes * step + byte % element_bytes;
   }
@@ -33,8 +35,8 @@ struct TokenFormat {
   int64_t row_bytes;
   int64_t scales_bytes;
 
-  MOEWAY_FN int row_units() const { return static_cast<int>((row_bytes + 15) / 16); }
-  MOEWAY_FN int num_units() const { return row_units() + static_cast<int>((scales_bytes + 15) / 16); }
+  MOEWAY_FN int row_units() const { return units_of(row_bytes); }
+  MOEWAY_FN int num_units() const { return row_units() + units_of(scales_bytes); }
   MOEWAY_FN int64_t scales_offset() const { return int64_t{16} * row_units(); }
 };
 
@@ -42,9 +44,8 @@ struct TokenBytes {
   Part row;
   Part scales;
 
-  MOEWAY_FN bool whole_units() const { return row.whole_units() && (scales.bytes == 0 || scales.whole_units()); }
   MOEWAY_FN int num_units() const { return row.num_units() + scales.num_units(); }
-  // Requires whole_units().
+  // Requires that both parts consist of whole units.
   MOEWAY_FN Unit* unit(int i) const {
     const int in_row = row.num_units();
     return i < in_row ? reinterpret_cast<Unit*>(row.data) + i : reinterpret_cast<Unit*>(scales.data) + (i - in_row);

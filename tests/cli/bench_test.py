@@ -1,17 +1,11 @@
 """`moeway bench` on CPU ranks: options, what it prints and writes, and that wrong values never pass."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import unittest
 
-from program import PROGRAM, ProgramTest, without_sanitizer_notes
+from program import DamageTest, ProgramTest, without_sanitizer_notes
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 SHAPE = ("--experts", 7, "--topk", 3, "--hidden", 130)
 QUICK = ("bench", "--device", "cpu", *SHAPE, "--tokens", "5,2", "--replays", 2, "--warm-up", 1, "--sets", 2, "--pairs", 4)
 TYPES = "bf16,f16,f32,fp8,fp8-ue8m0,bytes"
@@ -136,27 +130,16 @@ class Mistakes(ProgramTest):
         self.assertRegex(done.stdout, r"on the host\n +(this moeway was built without CUDA|no GPU: )")
 
 
-class Checked(ProgramTest):
+class Checked(DamageTest):
     """One call of a rank is damaged; calls are counted from 1. Two sets are verified, then pairs are timed: 2 replays of
     4 pairs, each made twice, of which the second replay is for the check."""
 
     ONCE = ("bench", "--device", "cpu", *SHAPE, "--tokens", 5, "--replays", 1, "--warm-up", 0, "--sets", 2, "--pairs", 4)
     LAST = 2 + 2 * 2 * 4
 
-    def setUp(self):
-        super().setUp()
-        if COMPILER is None:
-            self.skipTest("needs a C compiler")
-        if "libmoeway" not in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout:
-            self.skipTest("needs moeway as a shared library")
-        self.damage = os.path.join(self.folder, "damage.so")
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", f"-I{ROOT}/include", "-o", self.damage,
-                        os.path.join(HERE, "damage.c"), "-ldl"], check=True)
-
     def call_damaged(self, what, call, *words):
-        sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
-        return self.call(*self.ONCE, "--split", "--processes", *words, LD_PRELOAD=self.damage,
-                         MOEWAY_DAMAGE=what, MOEWAY_DAMAGED_CALL=str(call), ASAN_OPTIONS=sanitizer)
+        return self.call_with_damage(what, *self.ONCE, "--split", "--processes", *words,
+                                     MOEWAY_DAMAGED_CALL=str(call))
 
     def test_no_damage_passes(self):
         self.assertEqual(self.call_damaged("nothing", 1).returncode, 0)

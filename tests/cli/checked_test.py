@@ -1,34 +1,16 @@
 """A wrong result must never pass: each kind of damage, done to one call of every rank, fails the run and is named."""
 
 import json
-import os
-import pathlib
-import shutil
-import subprocess
 import unittest
 
-from program import PROGRAM, ProgramTest
+from program import DamageTest
 
-HERE = pathlib.Path(__file__).resolve().parent
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 JOB = ("run", "--ranks", 2, "--experts", 6, "--topk", 2, "--tokens", 8, "--hidden", 40, "--rounds", 6)
 
 
-class Checked(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        if COMPILER is None:
-            self.skipTest("needs a C compiler")
-        if "libmoeway" not in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout:
-            self.skipTest("needs moeway as a shared library")
-        self.damage = os.path.join(self.folder, "damage.so")
-        subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", f"-I{HERE.parents[1] / 'include'}", "-o", self.damage,
-                        HERE / "damage.c", "-ldl"], check=True)
-
+class Checked(DamageTest):
     def call_damaged(self, what, *words):
-        # The address sanitizer wants to be the first library, without need here.
-        sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
-        return self.call(*JOB, *words, LD_PRELOAD=self.damage, MOEWAY_DAMAGE=what, ASAN_OPTIONS=sanitizer)
+        return self.call_with_damage(what, *JOB, *words)
 
     def test_no_damage_passes(self):
         self.assertEqual(self.call_damaged("nothing").returncode, 0)

@@ -63,3 +63,24 @@ class ProgramTest(unittest.TestCase):
         done = self.call("run", *words, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
+
+
+class DamageTest(ProgramTest):
+    """Calls of the library are damaged on their way (damage.c)."""
+
+    def setUp(self):
+        super().setUp()
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            self.skipTest("needs a C compiler")
+        if "libmoeway" not in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout:
+            self.skipTest("needs moeway as a shared library")
+        self.damage = os.path.join(self.folder, "damage.so")
+        here = pathlib.Path(__file__).resolve().parent
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", f"-I{here.parents[1] / 'include'}", "-o", self.damage,
+                        here / "damage.c", "-ldl"], check=True)
+
+    def call_with_damage(self, what, *words, **environment):
+        # The address sanitizer wants to be the first library, without need here.
+        sanitizer = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        return self.call(*words, LD_PRELOAD=self.damage, MOEWAY_DAMAGE=what, ASAN_OPTIONS=sanitizer, **environment)

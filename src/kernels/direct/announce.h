@@ -119,17 +119,16 @@ class Announcer {
   };
   MOEWAY_FN Named named(int64_t token, int32_t k) const {
     const int64_t id = args_.topk_idx.at(token, k);
-    const bool known = id >= 0 && id < shape_.experts.num_experts;
-    if (!known && id != -1) report_route(&args_, token, k);
+    const int32_t expert = args_.expert_of(id);
+    if (expert < 0 && id != -1) report_route(&args_, token, k);
     const bool weighted = args_.topk_weights.data != nullptr;
-    return {known ? static_cast<int32_t>(id) : -1,
-            weighted ? *reinterpret_cast<const float*>(args_.topk_weights.at(token, k)) : 0.0f};
+    return {expert, weighted ? *reinterpret_cast<const float*>(args_.topk_weights.at(token, k)) : 0.0f};
   }
   // The tokens of `share` in their order. What the next one needs is read while one is worked on.
   template <class Warp>
   MOEWAY_FN void announce(const Warp& warp, const Share& share) const {
     if (share.begin >= share.end) return;
-    const int32_t n = shape_.topk < exec::kSpread ? shape_.topk : exec::kSpread;
+    const int32_t n = exec::spread_size(shape_.topk);
     auto next = warp.spread(n, [&](int i) { return named(share.begin, i); });
     MOEWAY_ROLL
     for (int64_t token = share.begin; token < share.end; ++token) {
@@ -140,7 +139,7 @@ class Announcer {
       announce_chunk(warp, token, 0, n, first, &own, &num_lower);
       MOEWAY_ROLL
       for (int32_t base = exec::kSpread; base < shape_.topk; base += exec::kSpread) {
-        const int32_t left = shape_.topk - base, num = left < exec::kSpread ? left : exec::kSpread;
+        const int32_t num = exec::spread_size(shape_.topk - base);
         const auto chunk = warp.spread(num, [&](int i) { return named(token, base + i); });
         announce_chunk(warp, token, base, num, chunk, &own, &num_lower);
       }

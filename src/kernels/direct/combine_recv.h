@@ -51,7 +51,7 @@ class ResultReceiver {
     const std::byte* memory =
         round_.template at<const std::byte>(round_.workspace.received(parity, round_.rank, token));
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
-    if (own_direct_ && own.own_index >= 0 && slice == 0) *num += num_results(shape_, memory);
+    if (is_direct(own) && slice == 0) *num += num_results(shape_, memory);
     Sum<Team> sum;
     bool come = true;
     if constexpr (Config::kReduced) {
@@ -68,11 +68,14 @@ class ResultReceiver {
   }
 
  private:
+  // Whether this rank's part of the token's sum is read where it lies.
+  MOEWAY_FN bool is_direct(const layout::OwnToken& own) const { return own_direct_ && own.own_index >= 0; }
+
   // In rank order; each rank's part is rounded to the result type, this rank's too.
   MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
                           Sum<Team>* sum) const {
     Slice<Team, Out> part;
-    const bool direct = own_direct_ && own.own_index >= 0;
+    const bool direct = is_direct(own);
     if (direct) {
       const auto places = combiner_.first_places(memory);
       const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
@@ -102,14 +105,14 @@ class ResultReceiver {
   // In order of k, each route with its weight.
   MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
                             Sum<Team>* sum) const {
-    const bool direct = own_direct_ && own.own_index >= 0;
+    const bool direct = is_direct(own);
     const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
     const auto* kept = reinterpret_cast<const layout::RowPlace*>(received + 1);
     const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
     int32_t next_own = 0;  // Own places are in order of k.
     MOEWAY_ROLL
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
-      const int32_t left = shape_.topk - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const int32_t n = exec::spread_size(shape_.topk - base);
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
       const auto weight = team_.spread(
           n, [&](int i) { return *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i)); });

@@ -56,7 +56,7 @@ class Combiner {
     MOEWAY_ROLL
     for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
       const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
-      const int32_t left = num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
         return WeightedRow{args_.rows.row(place.local_expert, place.row), place.weight, 0};
@@ -93,7 +93,7 @@ class Combiner {
  private:
   MOEWAY_FN Places places_from(const std::byte* memory, int32_t base, int32_t left) const {
     const auto* places = reinterpret_cast<const layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
-    return team_.spread(left < exec::kSpread ? left : exec::kSpread, [&](int j) { return places[base + j]; });
+    return team_.spread(exec::spread_size(left), [&](int j) { return places[base + j]; });
   }
 
   // Writes a slice of result `q` of the owner's token, and signals it if it does not tell by itself.
@@ -170,7 +170,7 @@ struct Arrivals {
     own[1] = tokens[1];
     const auto* numbers = round.at<const uint32_t>(round.workspace.num_received(0, 0));
     const int32_t n = layout::kEpochs * round.shape().num_ranks();
-    received = team.spread(n < exec::kSpread ? n : exec::kSpread, [&](int i) { return numbers[i]; });
+    received = team.spread(exec::spread_size(n), [&](int i) { return numbers[i]; });
   }
   MOEWAY_FN int32_t num_tokens(int parity) const { return own[parity]; }
   MOEWAY_FN uint32_t num_received(const Round& round, int parity, int32_t src) const {
@@ -193,7 +193,7 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   uint32_t num = 0;
   MOEWAY_ROLL
   for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
-    const int32_t turn = round.rank + step, src = turn < shape.num_ranks() ? turn : turn - shape.num_ranks();
+    const int32_t src = round.source(step);
     // Own tokens are kept under their numbers, and some have no expert here.
     const bool own = src == round.rank;
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};

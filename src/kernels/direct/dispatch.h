@@ -24,7 +24,7 @@ MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Config, Team, Pe
   MOEWAY_ROLL
   for (int32_t step = 0; step < shape.num_ranks(); ++step) {
     // Every rank starts with another source, so that they do not all wait for the same one.
-    const int32_t turn = args.round.rank + step, src = turn < shape.num_ranks() ? turn : turn - shape.num_ranks();
+    const int32_t src = args.round.source(step);
     if (src == except) continue;
     const int64_t num_slots = scratch.num_slots[src];
     if (Config::kTokenMajor && num_slots == 0 && src % team.count() == team.id()) {
@@ -59,10 +59,7 @@ template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
-  clear_counters(team, round.shape(), scratch);
-  team.begin();
-  const uint64_t epoch = round.last_epoch(team) + 1;
-  team.sync();
+  const uint64_t epoch = begin_send(team, round, scratch);
   const Share share(team.id(), team.count(), args.num_tokens);
   const bool last = team.id() == team.count() - 1;
   // token_major leaves every token in the heap first: the caller may want to read it there.
@@ -104,8 +101,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
         return !last || Counts(half, args, peers, epoch, scratch).recv_credit();
       });
   if (!received) return;
-  if (team.id() == 0) team.leader([&] { keep_num_tokens(round, epoch, args.num_tokens); });
-  round.set_last_epoch(team, epoch);
+  end_send(team, round, epoch, args.num_tokens);
 }
 
 }  // namespace moeway::kernels::direct

@@ -39,8 +39,7 @@ class TokenReceiver {
   // end.
   MOEWAY_FN bool recv(int32_t src, int64_t index) const {
     Header header;
-    const int32_t first = shape_.topk < exec::kSpread ? shape_.topk : exec::kSpread;
-    if (!recv_header(src, index, 0, first, &header)) return false;
+    if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &header)) return false;
     const layout::TokenHead head = layout::TokenHead::unpack(header.get(0).head);
     if (!possible(head)) {
       team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
@@ -69,7 +68,7 @@ class TokenReceiver {
     auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
     MOEWAY_ROLL
     for (int32_t base = 0; base < received->num_routes; base += exec::kSpread) {
-      const int32_t left = received->num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const int32_t n = exec::spread_size(received->num_routes - base);
       const Places places = team_.spread(n, [&](int j) {
         const layout::RowPlace& place = kept[base + j];
         return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
@@ -158,9 +157,7 @@ class TokenReceiver {
   MOEWAY_FN bool recv_rows(int32_t src, int64_t index, const layout::TokenHead& head, Header* header,
                            std::byte* memory) const {
     const exec::TokenFormat format = shape_.token();
-    const auto at_once = [&](int32_t base) {
-      return head.num_routes - base < exec::kSpread ? head.num_routes - base : exec::kSpread;
-    };
+    const auto at_once = [&](int32_t base) { return exec::spread_size(head.num_routes - base); };
     const auto to_places = [&](int32_t n) {
       return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header->mine(j).route)); });
     };
@@ -248,7 +245,7 @@ class TokenReceiver {
     clear_rows(row, 0, 1);
     MOEWAY_ROLL
     for (int32_t base = 0; base < head.num_routes; base += exec::kSpread) {
-      const int32_t left = head.num_routes - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const int32_t n = exec::spread_size(head.num_routes - base);
       if (base > 0 && !recv_header(src, index, base, n, header)) return false;
       MOEWAY_ROLL
       for (int32_t j = 0; j < n; ++j) {

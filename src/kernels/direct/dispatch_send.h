@@ -51,7 +51,7 @@ class TokenSender {
   MOEWAY_FN void for_each_rank(int64_t token, F f) const {
     MOEWAY_ROLL
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
-      const int32_t left = shape_.topk - base, n = left < exec::kSpread ? left : exec::kSpread;
+      const int32_t n = exec::spread_size(shape_.topk - base);
       const auto dst = team_.spread(n, [&](int i) { return destination(token, base + i, base); });
       const auto same = team_.match(n, dst);
       const uint32_t firsts =
@@ -76,7 +76,7 @@ class TokenSender {
       const int32_t dst = destination(token, k, k);
       if (dst < 0 || (own_direct_ && dst == round_.rank)) return;
       const int64_t offset = round_.heap.payload_signal(parity_of(epoch_), round_.rank, token);
-      // Release; pairs with the acquire in recv_payload(): the payload comes before it, what other lanes wrote by the
+      // Release; pairs with the acquire in wait_payload(): the payload comes before it, what other lanes wrote by the
       // sync() above.
       exec::store_release<exec::Scope::kSystem>(reinterpret_cast<uint64_t*>(peers_.heap(dst) + offset), epoch_);
     });
@@ -92,18 +92,30 @@ class TokenSender {
   const bool own_direct_;
 };
 
-MOEWAY_FN void keep_num_tokens(const Round& round, uint64_t epoch, int32_t num_tokens) {
-  *round.at<int32_t>(round.workspace.num_tokens(parity_of(epoch))) = num_tokens;
+// How every launch that sends begins, up to a barrier: the epoch of what it sends.
+template <class Team>
+MOEWAY_FN uint64_t begin_send(const Team& team, const Round& round, const DispatchScratch& scratch) {
+  clear_counters(team, round.shape(), scratch);
+  team.begin();
+  const uint64_t epoch = round.last_epoch(team) + 1;
+  team.sync();
+  return epoch;
+}
+
+// And how it ends: combine finds the number of tokens, the next launch the epoch.
+template <class Team>
+MOEWAY_FN void end_send(const Team& team, const Round& round, uint64_t epoch, int32_t num_tokens) {
+  if (team.id() == 0) {
+    team.leader([&] { *round.at<int32_t>(round.workspace.num_tokens(parity_of(epoch))) = num_tokens; });
+  }
+  round.set_last_epoch(team, epoch);
 }
 
 template <class Team, class Peers>
 MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
-  clear_counters(team, round.shape(), scratch);
-  team.begin();
-  const uint64_t epoch = round.last_epoch(team) + 1;
-  team.sync();
+  const uint64_t epoch = begin_send(team, round, scratch);
   const Share share(team.id(), team.count(), args.num_tokens);
   const bool last = team.id() == team.count() - 1;
   team.both(
@@ -120,8 +132,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
         return true;
       });
   if (last) add_sent(team, round, scratch);
-  if (team.id() == 0) team.leader([&] { keep_num_tokens(round, epoch, args.num_tokens); });
-  round.set_last_epoch(team, epoch);
+  end_send(team, round, epoch, args.num_tokens);
 }
 
 }  // namespace moeway::kernels::direct

@@ -60,6 +60,11 @@ struct Round {
   MOEWAY_FN T* at(int64_t offset) const {
     return reinterpret_cast<T*>(memory + offset);
   }
+  // The ranks in the order in which this one turns to them, 0 <= step < W, from itself on: every rank starts with another.
+  MOEWAY_FN int32_t source(int32_t step) const {
+    const int32_t turn = rank + step;
+    return turn < shape().num_ranks() ? turn : turn - shape().num_ranks();
+  }
   // The latest dispatch that was sent. Only this team writes its word, as the last thing of a launch.
   template <class Team>
   MOEWAY_FN uint64_t last_epoch(const Team& team) const {
