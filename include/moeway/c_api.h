@@ -189,7 +189,8 @@ typedef enum moeway_layout MOEWAY_ENUM_TYPE {
   MOEWAY_EXPERT_PACKED =
       1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: for contiguous grouped GEMM.
   MOEWAY_TOKEN_MAJOR =
-      2  // x [W * M, H]: the token t of rank r in row r * M + t: for fused MoE kernels that gather themselves.
+      2  // x [W / R * M, H]: the token t of group g (without replicas: of rank g) in row g * M + t: for fused MoE
+         // kernels that gather themselves.
 } moeway_layout;
 
 typedef enum moeway_scales MOEWAY_ENUM_TYPE {
@@ -229,8 +230,15 @@ typedef struct moeway_all_to_all_config {
   int64_t alignment;          // Rows, expert_packed only: each expert's first row is a multiple of it. Default 1.
   moeway_weights weights;     // Default at dispatch.
   int32_t distinct_experts;   // 1: the caller promises that no token names an expert twice. Then an expert can get at
-                              // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
-                              // promise is an error of dispatch. Default 0: the same expert twice is two rows.
+                              // most W / R * M rows, else K times as many, and expert_padded is that much smaller. A
+                              // broken promise is an error of dispatch. Default 0: the same expert twice is two rows.
+  // R, a divisor of W; default 1. Ranks 0 to R - 1 are a group, R to 2 R - 1 the next and so on, and all ranks of a
+  // group give the same x, scales, topk_idx and topk_weights: tensor-parallel ranks of one data-parallel rank. Each
+  // sends a part of the group's tokens, the first T mod R of them ceil(T / R) consecutive ones, the others
+  // floor(T / R), and combine gives all T sums, the same bits, to all of them. That members were given different
+  // numbers of tokens is a MISMATCH of dispatch_recv on all ranks; that other things differ is not noticed: they wait
+  // for each other until the deadline, or get rows and sums of what one of them gave.
+  int32_t replicas;
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
   int32_t
@@ -245,6 +253,7 @@ static inline void moeway_all_to_all_config_init(moeway_all_to_all_config* confi
   memset(config, 0, sizeof(*config));
   config->struct_size = (uint32_t)sizeof(*config);
   config->alignment = 1;
+  config->replicas = 1;
   config->num_warps = 4;
   config->timeout_ms = moeway_default_timeout_ms();
 }
@@ -256,7 +265,7 @@ typedef struct moeway_all_to_all_sizes {
   int64_t num_local_experts;   // L; may be 0.
   int64_t expert_capacity;     // Most rows an expert can get.
   int64_t max_rows;    // Rows of x that dispatch can write: packed: all rows with padding; padded: L * capacity;
-                       // token_major: W * M.
+                       // token_major: W / R * M.
   int64_t row_bytes;   // Bytes of one row of x.
   int64_t num_scales;  // Scales of one token, in elements of the scales' dtype (bytes when opaque); 0 without scales.
   int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
@@ -296,6 +305,7 @@ MOEWAY_API moeway_status moeway_all_to_all_create(moeway_communicator* communica
 typedef struct moeway_dispatch_input {
   uint32_t struct_size;
   moeway_tensor x;  // [T, H] dispatch_dtype ([T, token_bytes] for bytes); T from 0 to M, and may differ between ranks.
+                    // With replicas: of the group, the same on all of its ranks.
   moeway_tensor scales;    // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales.
   moeway_tensor topk_idx;  // [T, K] int32 or int64: experts, or -1 for no route.
   moeway_tensor
@@ -304,16 +314,17 @@ typedef struct moeway_dispatch_input {
 
 typedef struct moeway_dispatch_output {
   uint32_t struct_size;
-  moeway_tensor x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [W * M, H] or ndim 0: see view.
+  moeway_tensor
+      x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [max_rows, H] or ndim 0: see view.
   moeway_tensor scales;     // The same leading dimensions, then num_scales; ndim 0 without scales.
   moeway_tensor num_rows;   // int32 [L]: rows of each local expert.
   moeway_tensor first_row;  // int64 [L]: first row of each local expert in x taken as [rows, H]. Optional (ndim 0); not
                             // token_major.
-  moeway_tensor row_source;  // int32, x's leading dimensions, then 3: source rank, token, k of each row. Optional (ndim
-                             // 0); not token_major.
-  moeway_tensor topk_idx;  // token_major: int32 [W * M, K]: local expert of route k of the row's token, -1 if k is not
-                           // for this rank.
-  moeway_tensor topk_weights;  // token_major: f32 [W * M, K]: 0 where topk_idx is -1.
+  moeway_tensor row_source;  // int32, x's leading dimensions, then 3: of each row the source rank (that sent it), its
+                             // token (in the source's x) and k. Optional (ndim 0); not token_major.
+  moeway_tensor topk_idx;    // token_major: int32 [max_rows, K]: local expert of route k of the row's token, -1 if k is
+                             // not for this rank.
+  moeway_tensor topk_weights;  // token_major: f32 [max_rows, K]: 0 where topk_idx is -1.
 } moeway_dispatch_output;
 
 static inline void moeway_dispatch_input_init(moeway_dispatch_input* input) {
@@ -331,8 +342,8 @@ static inline void moeway_dispatch_output_init(moeway_dispatch_output* output) {
 // delivers x[t] (and its scales) once to every rank that owns one of t's experts. Sets *routing.
 MOEWAY_API moeway_status moeway_dispatch_send(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
                                               moeway_routing* routing);
-// dispatch_recv: rows of an expert come in order of (source rank, token, k). Elements of rows that hold nothing are
-// left as they are.
+// dispatch_recv: rows of an expert come in order of (source rank, token, k); with replicas that is the order of (group,
+// token, k). Elements of rows that hold nothing are left as they are.
 MOEWAY_API moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                               const moeway_dispatch_output* output);
 // combine_send: `rows` has the shape of dispatch's x with hidden elements of row_dtype. token_major: one row per
@@ -358,7 +369,7 @@ MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_ro
                                         const moeway_tensor* y);
 
 // token_major without a copy: after a dispatch_recv whose output.x (and output.scales) had ndim 0, the received tokens
-// where they lie in the symmetric heap, [W * M, H]. Valid until this rank's next dispatch_send of the object; rows
+// where they lie in the symmetric heap, [max_rows, H]. Valid until this rank's next dispatch_send of the object; rows
 // without a route hold anything.
 MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moeway_routing routing, moeway_tensor* x,
                                               moeway_tensor* scales);
@@ -372,7 +383,8 @@ typedef struct moeway_all_to_all_stats {
   uint32_t struct_size;
   int64_t num_dispatches;
   int64_t tokens_sent;    // (token, destination rank) pairs: payloads written to ranks, this one included.
-  int64_t routes_sent;    // Routes of this rank's tokens: what would be sent without sending a token once per rank.
+  int64_t routes_sent;    // Routes of the tokens that this rank sends: what would be sent without sending a token once
+                          // per rank.
   int64_t rows_received;  // Rows of this rank's experts.
   int64_t dispatch_sent_bytes;  // Payload bytes (row and scales) written to ranks, this one included.
   int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.

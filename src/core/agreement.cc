@@ -41,6 +41,7 @@ constexpr std::array kFields{
     Field{"alignment", [](const Config& c) { return c.alignment; }, plain},
     Field{"weights", [](const Config& c) { return int64_t{c.weights}; }, weights},
     Field{"distinct_experts", [](const Config& c) { return int64_t{c.distinct_experts}; }, plain},
+    Field{"replicas", [](const Config& c) { return int64_t{c.replicas}; }, plain},
 };
 
 }  // namespace

@@ -25,6 +25,13 @@ std::string awaited(const exec::WaitSite& site) {
 
 Status describe(const exec::Failure& failure, int rank, std::chrono::milliseconds timeout) {
   const bool results = failure.site.what == exec::Awaited::kResult;
+  if (failure.kind == exec::FailureKind::kReplicasDiffer) {
+    return error(
+        MOEWAY_MISMATCH,
+        "rank {}, dispatch_recv: ranks {} and {} of one replica group were given {} and {} tokens, expected the "
+        "same tokens on all ranks of a group",
+        rank, failure.site.index, failure.site.peer, failure.expected, failure.seen);
+  }
   const std::string phase = fmt::format("rank {}, {}", rank, results ? "combine_recv" : "dispatch_recv");
   const std::string where = failure.kind == exec::FailureKind::kCorrupt
                                 ? phase + ": "
@@ -48,6 +55,7 @@ Status describe(const exec::Failure& failure, int rank, std::chrono::millisecond
     case exec::FailureKind::kCorrupt:
       return error(MOEWAY_INTERNAL, "{}{} holds a value that cannot be: expected below {}, seen {}", where, what,
                    failure.expected, static_cast<int64_t>(failure.seen));
+    case exec::FailureKind::kReplicasDiffer:  // Above.
     case exec::FailureKind::kNone:
       break;
   }

@@ -102,6 +102,7 @@ layout::Shape make_shape(const moeway_all_to_all_config& config, int32_t num_ran
   shape.experts = {config.num_experts, num_ranks};
   shape.topk = config.topk;
   shape.max_tokens = static_cast<int32_t>(config.max_tokens);
+  shape.replicas = config.replicas;
   shape.row_bytes = config.dispatch_dtype == MOEWAY_BYTES ? config.token_bytes
                                                           : config.hidden * moeway_dtype_bytes(config.dispatch_dtype);
   const int64_t num_blocks = (config.hidden + kScaleBlock - 1) / kScaleBlock;
@@ -169,7 +170,7 @@ moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_
   sizes.struct_size = sizeof(sizes);
   sizes.first_local_expert = shape.experts.first(rank);
   const int64_t num_local = sizes.num_local_experts = shape.experts.count(rank);
-  const int64_t num_tokens = int64_t{shape.num_ranks()} * shape.max_tokens;
+  const int64_t num_tokens = int64_t{shape.num_groups()} * shape.max_tokens;
   const bool distinct = config.distinct_experts != 0;
   sizes.expert_capacity = num_tokens * (distinct ? 1 : shape.topk);
   switch (config.layout) {
@@ -217,6 +218,10 @@ Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int
   if (Status s = check_range("rank", rank, 0, num_ranks - 1); !s.ok()) return s;
   if (Status s = check_numbers(config); !s.ok()) return s;
   if (Status s = check_choices(config); !s.ok()) return s;
+  if (config.replicas < 1 || num_ranks % config.replicas != 0) {
+    return invalid_argument("replicas is {}, expected a divisor of the number of ranks, {}", config.replicas,
+                            num_ranks);
+  }
   Plan plan{};
   plan.config = config;
   plan.shape = make_shape(config, num_ranks);

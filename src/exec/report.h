@@ -23,7 +23,9 @@ enum class FailureKind : int32_t {
   kPeerFailed,  // The peer told that it failed.
   kPeerClosed,  // The peer has closed the object.
   kOutOfStep,   // The peer is ahead of this rank's round: ranks made different calls.
-  kCorrupt      // The peer's data contradicts itself; nothing was written for it.
+  kCorrupt,     // The peer's data contradicts itself; nothing was written for it.
+  // The peer and the rank `site.index`, of one replica group, were given different numbers of tokens: `seen` and `expected`.
+  kReplicasDiffer
 };
 
 struct Failure {

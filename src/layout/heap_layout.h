@@ -9,6 +9,7 @@
 #include "exec/compiler.h"
 #include "exec/numeric.h"
 #include "exec/unit.h"
+#include "layout/replicas.h"
 #include "layout/shape.h"
 
 namespace moeway::layout {
@@ -24,8 +25,9 @@ MOEWAY_FN int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit -
 
 // Opens a source's counts of an epoch; a word per local expert (rows of it) follows. Words are exec::tagged_count()s.
 struct CountsHead {
-  uint64_t credit;     // Signal: the epoch. The source has finished with its regions of the epoch before.
-  uint64_t num_slots;  // Tokens that this source sends here.
+  uint64_t credit;      // Signal: the epoch. The source has finished with its regions of the epoch before.
+  uint64_t num_slots;   // Tokens that this source sends here.
+  uint64_t num_tokens;  // Of the source's group, with replicas alone.
 };
 
 // A token that a source sends here is announced by tagged units: one of the token, then one for each of its routes to
@@ -98,15 +100,19 @@ struct HeapLayout {
   Shape shape;
   Owners owners;
   RouteBits route_bits;
+  Replicas replicas;
 
   HeapLayout() = default;
   explicit HeapLayout(const Shape& of)
       : shape(of),
         owners(of.experts),
         route_bits(of),
+        replicas(of.replicas),
+        num_groups(of.num_groups()),
+        max_share(of.max_share()),
         counts_bytes(round_up(static_cast<int64_t>(sizeof(CountsHead)) + int64_t{8} * of.experts.max_local(), kLine)),
         header_bytes(static_cast<int64_t>(sizeof(exec::Unit)) * (int64_t{1} + of.topk)),
-        headers_bytes(round_up(header_bytes * of.max_tokens, kLine)),
+        headers_bytes(round_up(header_bytes * of.max_share(), kLine)),
         payload_bytes(int64_t{16} * of.token().num_units()),
         result_slices((of.result_bytes + kSliceBytes - 1) / kSliceBytes),
         result_bytes(round_up(of.result_bytes, 32)),
@@ -127,7 +133,8 @@ struct HeapLayout {
   MOEWAY_FN int64_t header(int epoch, int32_t src, int64_t i) const {
     return headers_begin_ + (int64_t{epoch} * shape.num_ranks() + src) * headers_bytes + i * header_bytes;
   }
-  // uint64: the epoch of a token's payload, where it is flagged.
+  // uint64: the epoch of the payload of a token of src's group, where it is flagged. Tokens have their places by group:
+  // whichever member sends one.
   MOEWAY_FN int64_t payload_signal(int epoch, int32_t src, int64_t token) const {
     return payload_signals_begin_ + 8 * token_number(epoch, src, token);
   }
@@ -143,6 +150,8 @@ struct HeapLayout {
     return results_begin_ + result_number(epoch, token, q) * result_bytes;
   }
 
+  // The first token of src's group among those of all groups, M of each.
+  MOEWAY_FN int64_t first_token(int32_t src) const { return int64_t{replicas.group(src)} * shape.max_tokens; }
   int64_t bytes() const { return round_up(result(kEpochs, 0, 0), kLine); }
   // What must hold all ones before a peer writes it: the payload of both epochs, and the results.
   std::array<Range, 2> self_validating() const {
@@ -150,6 +159,8 @@ struct HeapLayout {
             Range{result(0, 0, 0), shape.results_tell() ? result(kEpochs, 0, 0) - result(0, 0, 0) : 0}};
   }
 
+  int32_t num_groups;
+  int32_t max_share;  // Most tokens that one rank sends.
   int64_t counts_bytes;
   int64_t header_bytes;
   int64_t headers_bytes;  // Of one source.
@@ -159,7 +170,7 @@ struct HeapLayout {
 
  private:
   MOEWAY_FN int64_t token_number(int epoch, int32_t src, int64_t token) const {
-    return (int64_t{epoch} * shape.num_ranks() + src) * shape.max_tokens + token;
+    return (int64_t{epoch} * num_groups + replicas.group(src)) * shape.max_tokens + token;
   }
   MOEWAY_FN int64_t result_number(int epoch, int64_t token, int32_t q) const {
     return (int64_t{epoch} * shape.max_tokens + token) * shape.results_per_token() + q;

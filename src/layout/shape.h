@@ -25,6 +25,7 @@ struct Shape {
   Experts experts;
   int32_t topk;          // K
   int32_t max_tokens;    // M
+  int32_t replicas = 1;  // R, a divisor of W: ranks of a replica group (layout/replicas.h).
   int64_t row_bytes;     // A row of x.
   int64_t scales_bytes;  // A token's scales; 0 without.
   int64_t result_bytes;  // A result on its way back.
@@ -37,6 +38,10 @@ struct Shape {
   MOEWAY_FN bool payload_tells() const { return payload_arrival == Arrival::kSelfValidating; }
   MOEWAY_FN bool results_tell() const { return result_arrival == Arrival::kSelfValidating; }
   MOEWAY_FN int32_t num_ranks() const { return experts.num_ranks; }
+  MOEWAY_FN bool replicated() const { return replicas > 1; }
+  int32_t num_groups() const { return num_ranks() / replicas; }
+  // Most tokens that one rank sends.
+  MOEWAY_FN int32_t max_share() const { return replicated() ? (max_tokens + replicas - 1) / replicas : max_tokens; }
   // Results that a token can get back.
   MOEWAY_FN int32_t results_per_token() const {
     return results == Results::kPerRoute || topk < experts.num_ranks ? topk : experts.num_ranks;

@@ -20,8 +20,8 @@ struct Counters {
   uint64_t results_sent;  // Result slots written.
 };
 
-// A received token, kept for combine; its row places follow it. One of this rank's own is kept under its number,
-// others in the order in which their source sends them.
+// A received token, kept for combine; its row places follow it. Without replicas one of this rank's own is kept under its
+// number; others in the order in which their source sends them.
 struct ReceivedToken {
   int32_t token;  // The source's number of it.
   int32_t result_index;
@@ -40,7 +40,7 @@ struct RowPlace {
 // What a token of this rank's own gets back.
 struct OwnToken {
   int32_t num_results;  // 0 without routes. With results per route as many as ranks have an expert of it.
-  int32_t own_index;    // This rank's place among them; -1 if it has no expert of the token.
+  int32_t own_index;    // This rank's place among them; -1 if it has no expert of the token, or does not send it.
 };
 
 // Starts are worked out once, on the host.
@@ -51,6 +51,7 @@ struct WorkspaceLayout {
   explicit WorkspaceLayout(const Shape& of)
       : shape(of),
         received_bytes(static_cast<int64_t>(sizeof(ReceivedToken)) + static_cast<int64_t>(sizeof(RowPlace)) * of.topk),
+        max_share(of.max_share()),
         topk_idx_begin_(round_up(num_tokens(kEpochs), 16)),
         own_begin_(round_up(topk_idx(kEpochs, 0), 16)),
         num_received_begin_(round_up(own(kEpochs, 0), 16)),
@@ -76,11 +77,12 @@ struct WorkspaceLayout {
     return num_received_begin_ + 4 * (int64_t{epoch} * shape.num_ranks() + src);
   }
   MOEWAY_FN int64_t received(int epoch, int32_t src, int64_t i) const {
-    return received_begin_ + ((int64_t{epoch} * shape.num_ranks() + src) * shape.max_tokens + i) * received_bytes;
+    return received_begin_ + ((int64_t{epoch} * shape.num_ranks() + src) * max_share + i) * received_bytes;
   }
   int64_t bytes() const { return round_up(received(kEpochs, 0, 0), kLine); }
 
   int64_t received_bytes;
+  int32_t max_share;  // Most tokens from one source.
 
  private:
   // In this order: each from where the last ends.

@@ -55,6 +55,7 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   config.alignment = shape.alignment;
   config.weights = static_cast<moeway_weights>(shape.weights);
   config.distinct_experts = shape.distinct_experts;
+  config.replicas = shape.replicas;
   return config;
 }
 

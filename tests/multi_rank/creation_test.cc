@@ -71,6 +71,7 @@ const std::vector<Difference>& differences() {
       {"layout", [](AllToAllConfig& c) { c.layout = kTokenMajor; }, {"expert_padded", "token_major"}},
       {"weights", [](AllToAllConfig& c) { c.weights = kWeightsAtCombine; }, {"dispatch", "combine"}},
       {"distinct_experts", [](AllToAllConfig& c) { c.distinct_experts = 1; }, {"0", "1"}},
+      {"replicas", [](AllToAllConfig& c) { c.replicas = 2; }, {"1", "2"}},
   };
   return kDifferences;
 }
@@ -154,6 +155,8 @@ const std::vector<Refusal>& refusals() {
       {"num_warps", [](AllToAllConfig& c) { c.num_warps = 257; }, {"257", "256"}},
       {"timeout_ms", [](AllToAllConfig& c) { c.timeout_ms = 0; }, {"0", "1"}},
       {"distinct_experts", [](AllToAllConfig& c) { c.distinct_experts = 2; }, {"2"}},
+      {"replicas", [](AllToAllConfig& c) { c.replicas = 3; }, {"3", "divisor", "4"}},
+      {"replicas", [](AllToAllConfig& c) { c.replicas = 0; }, {"0", "divisor", "4"}},
       {"dispatch_dtype", [](AllToAllConfig& c) { c.dispatch_dtype = kI32; }, {"i32", "bf16"}},
       {"row_dtype", [](AllToAllConfig& c) { c.row_dtype = kF8E4M3; }, {"f8_e4m3", "bf16"}},
       {"output_dtype", [](AllToAllConfig& c) { c.output_dtype = kBytes; }, {"bytes", "bf16"}},

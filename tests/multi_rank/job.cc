@@ -54,6 +54,7 @@ AllToAllConfig make_config(const Case& job) {
   config.alignment = shape.alignment;
   config.weights = to_moeway(shape.weights);
   config.distinct_experts = shape.distinct_experts ? 1 : 0;
+  config.replicas = shape.replicas;
   config.execution = job.execution;
   config.num_warps = job.num_warps;
   config.timeout_ms = job.timeout_ms;
@@ -96,7 +97,7 @@ bool Job::check_sizes(const AllToAllSizes& sizes) {
   const int64_t per_token = shape_.distinct_experts ? 1 : shape_.topk;
   bool right = rank_.expect(sizes.num_local_experts == shape_.num_local_experts(rank), "sizes: num_local_experts");
   right &= rank_.expect(sizes.first_local_expert == shape_.first_expert(rank), "sizes: first_local_expert");
-  right &= rank_.expect(sizes.expert_capacity == shape_.num_ranks * shape_.max_tokens * per_token,
+  right &= rank_.expect(sizes.expert_capacity == shape_.all_tokens() * per_token,
                         "sizes: expert_capacity is " + std::to_string(sizes.expert_capacity));
   right &= rank_.expect(sizes.row_bytes == shape_.row_bytes(), "sizes: row_bytes");
   right &= rank_.expect(sizes.num_scales == shape_.num_scales(), "sizes: num_scales");

@@ -32,10 +32,9 @@ bool Job::take_view(int round) {
   const Tensor& x = own.view_x_tensor;
   own.view_x = static_cast<std::byte*>(x.data);
   own.view_scales = static_cast<std::byte*>(own.view_scales_tensor.data);
-  const bool fits = x.ndim == 2 && x.shape[0] == shape_.num_ranks * shape_.max_tokens &&
-                    x.shape[1] == shape_.row_elements() && x.dtype == to_moeway(shape_.dispatch_dtype) &&
-                    (x.strides[1] == 1 || x.shape[1] == 1);
-  return rank_.expect(fits, "dispatch_view: x is not [W * M, H] of the dispatch's dtype with contiguous rows");
+  const bool fits = x.ndim == 2 && x.shape[0] == shape_.all_tokens() && x.shape[1] == shape_.row_elements() &&
+                    x.dtype == to_moeway(shape_.dispatch_dtype) && (x.strides[1] == 1 || x.shape[1] == 1);
+  return rank_.expect(fits, "dispatch_view: x is not [W / R * M, H] of the dispatch's dtype with contiguous rows");
 }
 
 void Job::expect_expert_rows(const reference::Received& received, Flight& own, int round) {
@@ -67,7 +66,7 @@ void Job::expect_token_rows(const reference::Received& received, Flight& own, in
       if (shape_.scales != reference::Scales::kNone) own.received_scales.expect_row(row.position, scales);
     }
   }
-  for (int64_t row = 0; row < shape_.num_ranks * shape_.max_tokens; ++row) {
+  for (int64_t row = 0; row < shape_.all_tokens(); ++row) {
     own.received_idx.expect_row(row, received.topk_idx.data() + static_cast<size_t>(row) * topk);
     own.received_weights.expect_row(row, received.topk_weights.data() + static_cast<size_t>(row) * topk);
   }

@@ -36,6 +36,10 @@ Shape draw_shape(Random& random) {
   shape.row_dtype = random.pick(kSumTypes);
   shape.output_dtype = random.pick(kSumTypes);
   shape.distinct_experts = random.chance(40);
+  if (random.chance(30)) {
+    do shape.replicas = static_cast<int>(random.between(1, shape.num_ranks));
+    while (shape.num_ranks % shape.replicas != 0);
+  }
   return shape;
 }
 

@@ -9,7 +9,7 @@
 namespace moeway::multi_rank {
 namespace {
 
-// Results that a rank sends back: one per (token, this rank), or one per row where the owner adds.
+// Results that a rank sends back, to each rank that has the token: one per (token, this rank), or one per row where the owner adds.
 int64_t expected_result_bytes(const Case& job, const std::vector<reference::Batch>& batches, int rank) {
   const bool at_combine = job.shape.weights == reference::Weights::kAtCombine;
   const bool as_given = at_combine || job.shape.layout == reference::Layout::kTokenMajor;
@@ -23,13 +23,14 @@ int64_t expected_result_bytes(const Case& job, const std::vector<reference::Batc
     for (const int32_t count : received.num_rows) rows += count;
     results += at_combine ? rows : static_cast<int64_t>(received.tokens.size());
   }
-  return results * bytes;
+  return results * bytes * job.shape.replicas;  // Each goes to all ranks that have the token.
 }
 
 void check_stats(Rank& rank, const Case& job, const std::vector<reference::Batch>& batches, const AllToAll& object) {
   int64_t tokens = 0, routes = 0, bytes = 0, rows = 0;
   for (const reference::Batch& batch : batches) {
-    const reference::Traffic traffic = expected_traffic(job.shape, batch[static_cast<size_t>(rank.rank())]);
+    const reference::Traffic traffic =
+        expected_traffic(job.shape, batch[static_cast<size_t>(rank.rank())], rank.rank());
     tokens += traffic.tokens_sent;
     routes += traffic.routes_sent;
     bytes += traffic.dispatch_sent_bytes;
@@ -50,11 +51,12 @@ void check_stats(Rank& rank, const Case& job, const std::vector<reference::Batch
   same("combine_sent_bytes", got.combine_sent_bytes, expected_result_bytes(job, batches, rank.rank()));
 }
 
-TEST(Stats, CountWhatWasMoved) {
+void check_counts(int num_ranks, int replicas) {
   for (const LayoutForm& layout : kLayoutForms) {
     for (const TokenForm& form : {kTokenForms[0], kTokenForms[4]}) {
       Case job;
-      job.shape.num_ranks = 3;
+      job.shape.num_ranks = num_ranks;
+      job.shape.replicas = replicas;
       job.shape.num_experts = 10;
       job.shape.topk = 4;
       job.shape.hidden = 130;
@@ -64,7 +66,7 @@ TEST(Stats, CountWhatWasMoved) {
       job.routes = reference::Routes::kMixed;
       job.rounds = 4;
       const auto batches = make_batches(job);
-      expect_runs(3, As::kThreads, [&](Rank& rank) {
+      expect_runs(num_ranks, As::kThreads, [&](Rank& rank) {
         Job own(rank, job, batches);
         if (!own.create()) return;
         check_stats(rank, job, {}, own.all_to_all());
@@ -75,6 +77,9 @@ TEST(Stats, CountWhatWasMoved) {
     }
   }
 }
+
+TEST(Stats, CountWhatWasMoved) { check_counts(3, 1); }
+TEST(Stats, WithReplicasCountAGroupsTokensOnceAndResultsForEachOfIt) { check_counts(4, 2); }
 
 TEST(Stats, ATokenIsSentOncePerRankHoweverManyOfItsExpertsLiveThere) {
   Case job;

@@ -79,6 +79,11 @@ Batch make_batch(const Shape& shape, Values values, Routes routes, const std::ve
                  uint64_t seed, int round) {
   Batch batch;
   for (int r = 0; r < shape.num_ranks; ++r) {
+    if (r % shape.replicas != 0) {
+      const RankInput same = batch.back();
+      batch.push_back(same);
+      continue;
+    }
     // The rank that kOneRank piles onto must be the same for all senders, so their seeds differ only behind it.
     const uint64_t own = routes == Routes::kOneRank ? hash(seed, static_cast<uint64_t>(round))
                                                     : hash(seed, static_cast<uint64_t>(round), 7, r);

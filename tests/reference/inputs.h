@@ -32,7 +32,7 @@ using Batch = std::vector<RankInput>;
 RankInput make_input(const Shape& shape, Values values, uint64_t seed, int round, int rank,
                      std::vector<int64_t> topk_idx);
 
-// One input per rank, rank r with num_tokens[r] tokens.
+// One input per rank, rank r with num_tokens[r] tokens; with replicas, all ranks of a group with that of its first.
 Batch make_batch(const Shape& shape, Values values, Routes routes, const std::vector<int64_t>& num_tokens,
                  uint64_t seed, int round);
 

@@ -50,6 +50,7 @@ void place_rows(const Shape& shape, const Batch& batch, int rank, int64_t padded
       for (int64_t i = 0; i < input.num_tokens * shape.topk; ++i) {
         if (input.topk_idx[static_cast<size_t>(i)] != expert) continue;
         const auto token = static_cast<int32_t>(i / shape.topk);
+        if (shape.sender(source, token, input.num_tokens) != source) continue;
         received.rows.push_back({expert, source, token, static_cast<int32_t>(i % shape.topk), first + count++});
       }
     }
@@ -61,14 +62,15 @@ void place_rows(const Shape& shape, const Batch& batch, int rank, int64_t padded
 
 void place_tokens(const Shape& shape, const Batch& batch, int rank, Received& received) {
   const auto topk = static_cast<size_t>(shape.topk);
-  const auto rows = static_cast<size_t>(shape.num_ranks * shape.max_tokens);
+  const auto rows = static_cast<size_t>(shape.all_tokens());
   received.num_rows.assign(static_cast<size_t>(shape.num_local_experts(rank)), 0);
   received.topk_idx.assign(rows * topk, -1);
   received.topk_weights.assign(rows * topk, 0.0f);
   for (int source = 0; source < shape.num_ranks; ++source) {
     const RankInput& input = batch[static_cast<size_t>(source)];
     for (int32_t t = 0; t < input.num_tokens; ++t) {
-      const int64_t position = source * shape.max_tokens + t;
+      if (shape.sender(source, t, input.num_tokens) != source) continue;
+      const int64_t position = shape.group(source) * shape.max_tokens + t;
       bool here = false;
       for (size_t k = 0; k < topk; ++k) {
         const size_t route = static_cast<size_t>(t) * topk + k;
@@ -185,9 +187,10 @@ std::vector<std::byte> expected_combine(const Shape& shape, Values values, const
   return y;
 }
 
-Traffic expected_traffic(const Shape& shape, const RankInput& input) {
+Traffic expected_traffic(const Shape& shape, const RankInput& input, int rank) {
   Traffic traffic;
   for (int64_t token = 0; token < input.num_tokens; ++token) {
+    if (shape.sender(rank, token, input.num_tokens) != rank) continue;
     std::set<int> destinations;
     for (int k = 0; k < shape.topk; ++k) {
       const int64_t expert = input.topk_idx[static_cast<size_t>(token * shape.topk + k)];

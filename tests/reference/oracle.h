@@ -1,5 +1,6 @@
 // What dispatch and combine must give, worked out the plain way from all ranks' inputs.
 //
+// With replicas, all ranks of a group have the same input, and each sends its share of the tokens.
 // Rows of an expert are ordered by (source rank, token, k). Sums are float32, start from zero, and take each product in
 // with one fused multiply-add:
 //   weights at combine    y = round(sum over k of w[k] * row[k])
@@ -37,8 +38,8 @@ struct Received {
   std::vector<int64_t> first_row;   // [L]; not for token_major.
   std::vector<Row> rows;            // Expert after expert; not for token_major.
   std::vector<TokenRow> tokens;     // token_major: those with a route to this rank.
-  std::vector<int32_t> topk_idx;    // token_major: [W * M, K], local experts.
-  std::vector<float> topk_weights;  // token_major: [W * M, K].
+  std::vector<int32_t> topk_idx;    // token_major: [W / R * M, K], local experts.
+  std::vector<float> topk_weights;  // token_major: [W / R * M, K].
 };
 
 // `padded_rows`: rows per expert of the caller's expert_padded tensor; not used by the other layouts.
@@ -64,6 +65,6 @@ struct Traffic {
   int64_t routes_sent = 0;
   int64_t dispatch_sent_bytes = 0;
 };
-Traffic expected_traffic(const Shape& shape, const RankInput& input);
+Traffic expected_traffic(const Shape& shape, const RankInput& input, int rank);
 
 }  // namespace reference

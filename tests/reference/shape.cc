@@ -1,6 +1,7 @@
 #include "reference/shape.h"
 
 #include <sstream>
+#include <vector>
 
 namespace reference {
 
@@ -47,6 +48,15 @@ int Shape::owner(int expert) const {
   return rank;
 }
 
+// By dealing out, not by a formula: the library has the formula.
+int Shape::sender(int rank, int64_t token, int64_t num_tokens) const {
+  std::vector<int64_t> shares(static_cast<size_t>(replicas));
+  for (int64_t t = 0; t < num_tokens; ++t) ++shares[static_cast<size_t>(t % replicas)];
+  int member = 0;
+  for (int64_t end = shares[0]; token >= end; end += shares[static_cast<size_t>(member)]) ++member;
+  return group(rank) * replicas + member;
+}
+
 std::string describe(const Shape& shape) {
   static const char* const kLayouts[] = {"expert_padded", "expert_packed", "token_major"};
   static const char* const kScales[] = {"none", "f32", "ue8m0", "bytes"};
@@ -60,6 +70,7 @@ std::string describe(const Shape& shape) {
   text << " rows=" << dtype_name(shape.row_dtype) << " y=" << dtype_name(shape.output_dtype)
        << " layout=" << kLayouts[static_cast<int>(shape.layout)] << " alignment=" << shape.alignment << " weights "
        << kWeights[static_cast<int>(shape.weights)] << (shape.distinct_experts ? " distinct" : "");
+  if (shape.replicas > 1) text << " R=" << shape.replicas;
   return text.str();
 }
 

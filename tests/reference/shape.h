@@ -28,6 +28,7 @@ struct Shape {
   int64_t alignment = 1;
   Weights weights = Weights::kAtDispatch;
   bool distinct_experts = false;
+  int replicas = 1;  // Consecutive ranks that hold the same tokens.
 
   // A row of x, in elements and in bytes.
   int64_t row_elements() const { return dispatch_dtype == DType::kBytes ? token_bytes : hidden; }
@@ -42,6 +43,12 @@ struct Shape {
   int num_local_experts(int rank) const;
   int first_expert(int rank) const;
   int owner(int expert) const;
+
+  // Of a token of rank's group: the group, and which rank of it sends the token when the group has num_tokens.
+  int group(int rank) const { return rank / replicas; }
+  int sender(int rank, int64_t token, int64_t num_tokens) const;
+  // Tokens that all groups can have.
+  int64_t all_tokens() const { return num_ranks / replicas * max_tokens; }
 };
 
 // One line with everything, for messages.

@@ -7,6 +7,7 @@
 
 #include "layout/experts.h"
 #include "layout/heap_layout.h"
+#include "layout/replicas.h"
 #include "layout/workspace_layout.h"
 
 namespace moeway::layout {
@@ -34,7 +35,10 @@ TEST(Experts, TheFirstRanksOwnOneMoreAndAllAreOwnedOnce) {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const int32_t ranks : {1, 2, 3, 5}) {
+  constexpr struct {
+    int32_t ranks, replicas;
+  } kJobs[] = {{1, 1}, {2, 1}, {3, 1}, {5, 1}, {2, 2}, {6, 2}, {6, 3}, {8, 8}};
+  for (const auto& [ranks, replicas] : kJobs) {
     for (const int32_t topk : {1, 2, 7}) {
       for (const int64_t row_bytes : {int64_t{1}, int64_t{15}, int64_t{16}, int64_t{130}}) {
         for (const Results results : {Results::kReduced, Results::kPerRoute, Results::kPerRank}) {
@@ -42,6 +46,7 @@ std::vector<Shape> shapes() {
           shape.experts = {9, ranks};
           shape.topk = topk;
           shape.max_tokens = 5;
+          shape.replicas = replicas;
           shape.row_bytes = row_bytes;
           shape.scales_bytes = row_bytes == 130 ? 8 : 0;
           shape.result_bytes = 2 * row_bytes;
@@ -85,8 +90,13 @@ TEST(HeapLayout, RegionsDoNotOverlapAndFillTheHeap) {
       for (int32_t src = 0; src < shape.num_ranks(); ++src) {
         map.take(layout.counts(epoch, src), static_cast<int64_t>(sizeof(CountsHead)) + 8 * shape.experts.max_local(),
                  16);
+        for (int64_t i = 0; i < shape.max_share(); ++i) map.take(layout.header(epoch, src, i), layout.header_bytes, 16);
+        if (src % shape.replicas != 0) {  // A group's tokens have one place each, whoever sends them.
+          ASSERT_EQ(layout.payload(epoch, src, 1), layout.payload(epoch, src - 1, 1));
+          ASSERT_EQ(layout.payload_signal(epoch, src, 1), layout.payload_signal(epoch, src - 1, 1));
+          continue;
+        }
         for (int64_t i = 0; i < shape.max_tokens; ++i) {
-          map.take(layout.header(epoch, src, i), layout.header_bytes, 16);
           map.take(layout.payload(epoch, src, i), shape.row_bytes, 16);
           if (shape.scales_bytes > 0)
             map.take(layout.payload(epoch, src, i) + shape.token().scales_offset(), shape.scales_bytes, 16);
@@ -103,7 +113,8 @@ TEST(HeapLayout, RegionsDoNotOverlapAndFillTheHeap) {
     }
     // What is left is padding: to 16 bytes behind rows, to 32 behind results, to lines between regions.
     const int64_t num_units =
-        kEpochs * (3 * shape.num_ranks() * shape.max_tokens + 2 * shape.max_tokens * shape.results_per_token());
+        kEpochs * (2 * shape.num_groups() * shape.max_tokens + shape.num_ranks() * shape.max_share() +
+                   2 * shape.max_tokens * shape.results_per_token());
     EXPECT_LE(layout.bytes() - map.num_used(), 16 * num_units + kLine * (6 + 5 * kEpochs * shape.num_ranks()));
   }
 }
@@ -122,8 +133,31 @@ TEST(WorkspaceLayout, RegionsDoNotOverlap) {
         map.take(layout.own(epoch, token), static_cast<int64_t>(sizeof(OwnToken)), 8);
       for (int32_t src = 0; src < shape.num_ranks(); ++src) {
         map.take(layout.num_received(epoch, src), 4, 4);
-        for (int64_t i = 0; i < shape.max_tokens; ++i)
+        for (int64_t i = 0; i < shape.max_share(); ++i)
           map.take(layout.received(epoch, src, i), layout.received_bytes, 8);
+      }
+    }
+  }
+}
+
+TEST(Replicas, ShareAGroupsTokensOutInTheirOrderToWithinOneToken) {
+  for (const int32_t num : {1, 2, 3, 4, 7, 64}) {
+    const Replicas replicas(num);
+    for (const int32_t num_tokens : {0, 1, 2, 3, 6, 7, 8, 63, 64, 65, 1000, 2147483647}) {
+      for (const int32_t group : {0, 1, 5}) {
+        int32_t next = 0;
+        for (int32_t member = 0; member < num; ++member) {
+          const int32_t rank = group * num + member;
+          ASSERT_EQ(replicas.group(rank), group);
+          ASSERT_EQ(replicas.first_rank(rank), group * num);
+          ASSERT_EQ(replicas.is_last(rank), member == num - 1);
+          const TokenRange share = replicas.share(rank, num_tokens);
+          ASSERT_EQ(share.begin, next);
+          ASSERT_GE(share.size(), num_tokens / num);
+          ASSERT_LE(share.size(), num_tokens / num + (num_tokens % num > 0 ? 1 : 0));
+          next = share.end;
+        }
+        ASSERT_EQ(next, num_tokens) << num << " replicas";
       }
     }
   }

@@ -151,7 +151,7 @@ TEST(Reference, AScaleCountsForItsBlockOf128) {
 
 TEST(Reference, TrafficCountsATokenOncePerRank) {
   const Shape shape = small_shape();
-  const Traffic traffic = expected_traffic(shape, small_batch(shape)[0]);
+  const Traffic traffic = expected_traffic(shape, small_batch(shape)[0], 0);
   EXPECT_EQ(traffic.tokens_sent, 4);
   EXPECT_EQ(traffic.routes_sent, 5);
   EXPECT_EQ(traffic.dispatch_sent_bytes, 8);

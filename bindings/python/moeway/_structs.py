@@ -58,6 +58,7 @@ class ConfigStruct(VersionedStruct):
         ("alignment", c_int64),
         ("weights", c_int32),
         ("distinct_experts", c_int32),
+        ("replicas", c_int32),
         ("execution", c_int32),
         ("num_warps", c_int32),
         ("timeout_ms", c_int64),

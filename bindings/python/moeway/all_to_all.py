@@ -42,10 +42,10 @@ class Routing(NamedTuple):
 
 @dataclasses.dataclass
 class DispatchOutput:
-    """Where dispatch writes. W ranks, M most tokens, L local experts, K routes a token.
+    """Where dispatch writes. W ranks, R replicas, M most tokens, L local experts, K routes a token.
 
-    x and scales: expert_padded [L, >= capacity, H], expert_packed [>= max_rows, H], token_major [W * M, H] or None to
-    leave them in the heap (AllToAll.view). scales likewise with num_scales columns; None without scales.
+    x and scales: expert_padded [L, >= capacity, H], expert_packed [>= max_rows, H], token_major [W / R * M, H] or None
+    to leave them in the heap (AllToAll.view). scales likewise with num_scales columns; None without scales.
     """
 
     x: TensorLike = None
@@ -53,8 +53,8 @@ class DispatchOutput:
     num_rows: TensorLike = None  # int32 [L]: rows of each local expert
     first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
     row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
-    topk_idx: TensorLike = None  # token_major: int32 [W * M, K], local experts, -1 for none here
-    topk_weights: TensorLike = None  # token_major: f32 [W * M, K]
+    topk_idx: TensorLike = None  # token_major: int32 [W / R * M, K], local experts, -1 for none here
+    topk_weights: TensorLike = None  # token_major: f32 [W / R * M, K]
 
 
 class AllToAllStats(NamedTuple):
@@ -155,7 +155,7 @@ class AllToAll:
         return y
 
     def view(self, routing: Routing) -> Tuple[TensorLike, Optional[TensorLike]]:
-        """token_major without a copy: x [W * M, H] and the scales (or None) where they lie in the symmetric heap.
+        """token_major without a copy: x [W / R * M, H] and the scales (or None) where they lie in the symmetric heap.
 
         After a dispatch_recv whose output had no x (allocate_output(in_heap=True)). Valid until this rank's next
         dispatch_send; once the object is closed the memory is gone, and touching the arrays is a fault of the process.

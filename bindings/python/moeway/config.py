@@ -43,6 +43,7 @@ class AllToAllConfig:
     alignment: int = 1  # rows, expert_packed only
     weights: Choice = Weights.AT_DISPATCH
     distinct_experts: bool = False  # no token names an expert twice
+    replicas: int = 1  # R, a divisor of W: consecutive ranks that hold the same tokens
     execution: Choice = Execution.FIBERS  # CPU ranks
     num_warps: int = 4  # CPU ranks
     timeout_ms: Optional[int] = None  # limit of every wait for a peer; None: 30000, or MOEWAY_TIMEOUT_MS

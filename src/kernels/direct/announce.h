@@ -76,10 +76,12 @@ class Announcer {
   }
 
  private:
-  // Adds the routes of the tokens below `end`. A lane takes whole tokens: it knows where each has been, and works on several
+  // Adds the routes of own tokens below `end`. A lane takes whole tokens: it knows where each has been, and works on several
   // of its routes at once.
   MOEWAY_FN void count_tokens(int64_t end) const {
-    team_.lanes(static_cast<int32_t>(end), [&](int32_t token) {
+    const int32_t first = args_.own.begin;
+    team_.lanes(static_cast<int32_t>(end) - first, [&](int32_t nth) {
+      const int32_t token = first + nth;
       uint64_t seen = 0;  // Ranks; of more than 64 the routes before are asked.
       MOEWAY_ROLL
       for (int32_t base = 0; base < shape_.topk; base += kAtOnce) {
@@ -227,6 +229,10 @@ class Announcer {
       // Relaxed: a count tells its epoch itself.
       exec::store_relaxed<exec::Scope::kSystem>(&counts_at(round_, peers_, epoch_, dst)->num_slots,
                                                 exec::tagged_count(scratch_.slots[dst], epoch_));
+      if (!shape_.replicated()) return;
+      // Relaxed: as above.
+      exec::store_relaxed<exec::Scope::kSystem>(&counts_at(round_, peers_, epoch_, dst)->num_tokens,
+                                                exec::tagged_count(static_cast<uint32_t>(args_.num_tokens), epoch_));
     });
     team_.lanes(shape_.experts.num_experts, [&](int32_t e) {
       const int32_t dst = owners_.of(e);

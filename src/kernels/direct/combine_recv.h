@@ -193,15 +193,17 @@ template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
   team.begin();
   const uint64_t epoch = args.round.epoch(team);
+  // With replicas the results of own tokens go to others too, and come here as all others do.
+  const bool own_direct = !args.round.shape().replicated();
   team.both(
       [&](const auto& half) {
         const auto& warp = half.warp();
-        send_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
+        send_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), own_direct);
         return true;
       },
       [&](const auto& half) {
         const auto& warp = half.warp();
-        return recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
+        return recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), own_direct);
       });
 }
 

@@ -1,5 +1,5 @@
 // combine_send of the direct protocol (docs/protocols/direct.md): what the experts made of each received token goes
-// back to the token's owner. It waits for nothing.
+// back to the token's owners: the rank that sent it and its replicas. It waits for nothing.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Combiner {
   MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch)
       : team_(team), args_(args), round_(args.round), shape_(args.round.shape()), peers_(peers), epoch_(epoch) {}
 
-  // One slice of received token `index` of `src` to its owner.
+  // One slice of received token `index` of `src` to its owners.
   MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
     const std::byte* memory =
         round_.template at<const std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
@@ -78,7 +78,7 @@ class Combiner {
   // The first kSpread places of a received token, read before it is known how many there are.
   MOEWAY_FN Places first_places(const std::byte* memory) const { return places_from(memory, 0, shape_.topk); }
   MOEWAY_FN const std::byte* token_row(int32_t src, int64_t token) const {
-    return args_.rows.row(0, int64_t{src} * shape_.max_tokens + token);
+    return args_.rows.row(0, round_.heap.first_token(src) + token);
   }
   template <class F>
   MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
@@ -96,20 +96,28 @@ class Combiner {
     return team_.spread(exec::spread_size(left), [&](int j) { return places[base + j]; });
   }
 
-  // Writes a slice of result `q` of the owner's token, and signals it if it does not tell by itself.
+  // Writes a slice of result `q` of a token that `src` has sent, and signals it if it does not tell by itself.
   template <class T>
-  MOEWAY_FN void send(int32_t owner, int32_t token, int32_t q, int slice, const Slice<Team, T>& part) const {
-    std::byte* heap = peers_.heap(owner);
+  MOEWAY_FN void send(int32_t src, int32_t token, int32_t q, int slice, const Slice<Team, T>& part) const {
+    const int32_t first = round_.heap.replicas.first_rank(src), end = first + shape_.replicas;
     const int parity = parity_of(epoch_);
-    part.put(team_, slice, args_.hidden, heap + round_.heap.result(parity, token, q), shape_.results_tell());
+    int32_t owner = first;
+    MOEWAY_ROLL
+    do {
+      part.put(team_, slice, args_.hidden, peers_.heap(owner) + round_.heap.result(parity, token, q),
+               shape_.results_tell());
+    } while (++owner < end);
     if (shape_.results_tell()) return;
     if (Team::kWholeRows && slice + 1 < team_.slices(args_.hidden)) return;
     team_.sync();
     team_.leader([&] {
       const int64_t signal = round_.heap.result_signal(parity, token, q, Team::kWholeRows ? 0 : slice);
-      // Release; pairs with the acquire in wait_result(): the slice comes before it, what other lanes wrote by the
-      // sync() above.
-      exec::store_release<exec::Scope::kSystem>(reinterpret_cast<uint64_t*>(heap + signal), epoch_);
+      MOEWAY_ROLL
+      for (owner = first; owner < end; ++owner) {
+        // Release; pairs with the acquire in wait_result(): the slice comes before it, what other lanes wrote by the
+        // sync() above.
+        exec::store_release<exec::Scope::kSystem>(reinterpret_cast<uint64_t*>(peers_.heap(owner) + signal), epoch_);
+      }
     });
   }
 
@@ -153,7 +161,10 @@ template <class Team>
 MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num) {
   team.leader([&] {
     // Relaxed: the host reads it after the launch.
-    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num});
+    if (num > 0) {
+      exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent,
+                                              uint64_t{num} * static_cast<uint32_t>(round.shape().replicas));
+    }
   });
 }
 
@@ -194,8 +205,8 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   MOEWAY_ROLL
   for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
     const int32_t src = round.source(step);
-    // Own tokens are kept under their numbers, and some have no expert here.
-    const bool own = src == round.rank;
+    // Own tokens are kept under their numbers, and some have no expert here. With replicas they are as all others.
+    const bool own = src == round.rank && !shape.replicated();
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;

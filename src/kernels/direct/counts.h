@@ -37,17 +37,19 @@ class Counts {
     const int32_t num_ranks = shape_.num_ranks();
     bool good = true;
     const bool come = team_.poll_each(
-        num_local_ > num_ranks ? num_local_ : num_ranks,
-        [&](int32_t i) {
-          const bool slots = i >= num_ranks || take_slots(i, &good);
-          return (i >= num_local_ || take_rows(i, &good)) && slots;
-        },
-        [&](int32_t i) {
-          if (i < num_ranks && !exec::has_tag(slots_word(i), epoch_)) return missing(i, slots_word(i));
-          int32_t src = 0;
-          while (src + 1 < num_ranks && exec::has_tag(rows_word(src, i), epoch_)) ++src;
-          return missing(src, rows_word(src, i));
-        });
+                          num_local_ > num_ranks ? num_local_ : num_ranks,
+                          [&](int32_t i) {
+                            const bool slots = i >= num_ranks || take_slots(i, &good);
+                            return (i >= num_local_ || take_rows(i, &good)) && slots;
+                          },
+                          [&](int32_t i) {
+                            if (i < num_ranks && !exec::has_tag(slots_word(i), epoch_))
+                              return missing(i, slots_word(i));
+                            int32_t src = 0;
+                            while (src + 1 < num_ranks && exec::has_tag(rows_word(src, i), epoch_)) ++src;
+                            return missing(src, rows_word(src, i));
+                          }) &&
+                      (!shape_.replicated() || recv_num_tokens(&good));
     if (shape_.rows != layout::Rows::kPacked) return come && good;
     if (!team_.all(come && good)) return false;
     place_experts();
@@ -104,17 +106,47 @@ class Counts {
     const auto num_slots = static_cast<uint32_t>(word);
     scratch_.num_slots[src] = num_slots;
     if (!exec::has_tag(word, epoch_)) return false;
-    if (num_slots > static_cast<uint32_t>(shape_.max_tokens)) {
-      team_.fail(corrupt(exec::Awaited::kCounts, src, 0, shape_.max_tokens, num_slots));
+    if (num_slots > static_cast<uint32_t>(round_.heap.max_share)) {
+      team_.fail(corrupt(exec::Awaited::kCounts, src, 0, round_.heap.max_share, num_slots));
       *good = false;
     }
     return true;
   }
+  MOEWAY_FN uint64_t tokens_word(int32_t src) const {
+    return exec::load_relaxed<exec::Scope::kSystem>(&counts(src)->num_tokens);  // Relaxed: as in rows_word().
+  }
+  // With replicas: how many tokens each source's group has, by which its members have shared them out. All of a group must
+  // have said the same.
+  MOEWAY_FN bool recv_num_tokens(bool* good) const {
+    return team_.poll_each(
+        shape_.num_ranks(),
+        [&](int32_t src) {
+          const int32_t first = round_.heap.replicas.first_rank(src);
+          const uint64_t word = tokens_word(src), of_first = tokens_word(first);
+          const auto num_tokens = static_cast<uint32_t>(word), expected = static_cast<uint32_t>(of_first);
+          scratch_.num_tokens[src] = num_tokens;
+          if (!exec::has_tag(word, epoch_) || !exec::has_tag(of_first, epoch_)) return false;
+          if (num_tokens > static_cast<uint32_t>(shape_.max_tokens)) {
+            team_.fail(corrupt(exec::Awaited::kCounts, src, 0, shape_.max_tokens, num_tokens));
+            *good = false;
+          } else if (num_tokens != expected) {
+            team_.fail(
+                {exec::FailureKind::kReplicasDiffer, {exec::Awaited::kCounts, src, first}, expected, num_tokens});
+            *good = false;
+          }
+          return true;
+        },
+        [&](int32_t src) {
+          const int32_t first = round_.heap.replicas.first_rank(src);
+          const int32_t late = exec::has_tag(tokens_word(src), epoch_) ? first : src;
+          return missing(late, tokens_word(late));
+        });
+  }
   // An expert's rows from each source, one after the other.
   MOEWAY_FN bool take_rows(int32_t e, bool* good) const {
     constexpr int32_t kAtOnce = 4;  // Loads in flight together.
-    const auto most =
-        static_cast<uint32_t>(shape_.max_tokens) * (args_.distinct_experts ? 1u : static_cast<uint32_t>(shape_.topk));
+    const uint32_t per_token = args_.distinct_experts ? 1u : static_cast<uint32_t>(shape_.topk);
+    const uint32_t most = static_cast<uint32_t>(round_.heap.max_share) * per_token;
     uint32_t sum = 0;
     bool come = true;
     MOEWAY_ROLL
@@ -134,6 +166,13 @@ class Counts {
         scratch_.first_of[int64_t{base + i} * num_local_ + e] = sum;
         sum += count;
       }
+    }
+    // The shares of a group's members are not all as large as the largest.
+    if (shape_.replicated() && come &&
+        sum > static_cast<uint32_t>(round_.heap.num_groups * shape_.max_tokens) * per_token) {
+      team_.fail(corrupt(exec::Awaited::kCounts, 0, 0,
+                         int64_t{round_.heap.num_groups} * shape_.max_tokens * per_token + 1, sum));
+      *good = false;
     }
     scratch_.num_rows[e] = sum;
     return come;

@@ -60,10 +60,11 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
   const uint64_t epoch = begin_send(team, round, scratch);
-  const Share share(team.id(), team.count(), args.num_tokens);
+  const Share share(team.id(), team.count(), args.own);
   const bool last = team.id() == team.count() - 1;
-  // token_major leaves every token in the heap first: the caller may want to read it there.
-  constexpr bool own_direct = !Config::kTokenMajor;
+  // token_major leaves every token in the heap first: the caller may want to read it there. With replicas own tokens are
+  // treated as all others are.
+  const bool own_direct = !Config::kTokenMajor && !round.shape().replicated();
 
   typename Team::Held held;
   bool here = false;
@@ -92,6 +93,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
           const auto hold = [&](int chunk) { sender.hold_again(token, chunk, &held); };
           if (!receiver.place_own(token, held, hold)) return false;
         }
+        note_others(half, args, epoch);
         return true;
       },
       [&](const auto& half) {

@@ -60,12 +60,14 @@ struct DispatchArgs {
   uint64_t* bad_route;
 
   // Worked out by complete().
-  bool whole_tokens;  // Every token, and every row, consists of whole units (exec/token_bytes.h).
+  layout::TokenRange own;  // Those of the tokens that this rank sends: all of them without replicas.
+  bool whole_tokens;       // Every token, and every row, consists of whole units (exec/token_bytes.h).
   bool whole_rows;
 
   // The last thing before a launch, on the host.
   void complete() {
     const layout::Shape& shape = round.shape();
+    own = round.heap.replicas.share(round.rank, num_tokens);
     whole_tokens = x.whole_units() && (scales.columns == 0 || scales.whole_units());
     whole_rows =
         out.whole_units(shape.row_bytes) && (shape.scales_bytes == 0 || out_scales.whole_units(shape.scales_bytes));

@@ -45,7 +45,7 @@ class TokenReceiver {
       team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
       return false;
     }
-    std::byte* memory = record(src, src == round_.rank ? head.token : index);
+    std::byte* memory = record(src, src == round_.rank && !shape_.replicated() ? head.token : index);
     bool good = true;
     if constexpr (Config::kTokenMajor) {
       good = recv_token_row(src, index, head, &header);
@@ -86,7 +86,10 @@ class TokenReceiver {
   }
 
   // token_major: rows of a source that sends nothing.
-  MOEWAY_FN void clear_source(int32_t src) const { clear_rows(int64_t{src} * shape_.max_tokens, 0, shape_.max_tokens); }
+  MOEWAY_FN void clear_source(int32_t src) const {
+    const layout::TokenRange rows = rows_of(src);
+    clear_rows(round_.heap.first_token(src), rows.begin, rows.end);
+  }
 
  private:
   MOEWAY_FN std::byte* record(int32_t src, int64_t index) const {
@@ -217,20 +220,30 @@ class TokenReceiver {
     });
   }
 
+  // token_major: which rows of its group are a source's to fill or clear. All of them without replicas; else those of its
+  // share, and to the last member those behind the group's last token.
+  MOEWAY_FN layout::TokenRange rows_of(int32_t src) const {
+    if (!shape_.replicated()) return {0, shape_.max_tokens};
+    const layout::Replicas& replicas = round_.heap.replicas;
+    layout::TokenRange rows = replicas.share(src, static_cast<int32_t>(scratch_.num_tokens[src]));
+    if (replicas.is_last(src)) rows.end = shape_.max_tokens;
+    return rows;
+  }
   // token_major: the token's one row, and which of its routes are for this rank. Rows between the token before and this
   // one, and behind the last, hold no token.
   MOEWAY_FN bool recv_token_row(int32_t src, int64_t index, const layout::TokenHead& head, Header* header) const {
-    int32_t previous = -1;
+    const layout::TokenRange rows = rows_of(src);
+    int32_t previous = rows.begin - 1;
     if (index > 0) {
       Header before;
       if (!recv_header(src, index - 1, 0, 1, &before)) return false;
       previous = layout::TokenHead::unpack(before.get(0).head).token;
     }
-    if (previous >= head.token) {
-      team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
+    if (previous >= head.token || head.token >= rows.end) {
+      team_.fail(corrupt(exec::Awaited::kHeader, src, index, rows.end, head.token));
       return false;
     }
-    const int64_t first = int64_t{src} * shape_.max_tokens, row = first + head.token;
+    const int64_t first = round_.heap.first_token(src), row = first + head.token;
     if (!wait_payload(src, head.token)) return false;
     if (args_.out.given()) {
       std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, head.token);
@@ -259,7 +272,7 @@ class TokenReceiver {
         });
       }
     }
-    if (index + 1 == scratch_.num_slots[src]) clear_rows(first, head.token + 1, shape_.max_tokens);
+    if (index + 1 == scratch_.num_slots[src]) clear_rows(first, head.token + 1, rows.end);
     return true;
   }
   // Rows first + begin .. first + end - 1 hold no token.

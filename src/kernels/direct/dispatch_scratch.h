@@ -19,6 +19,7 @@ class DispatchScratch {
   uint32_t* num_rows;    // [L]: of each expert.
   uint32_t* first_of;    // [W, L]: the first row of a source among the expert's.
   uint32_t* num_slots;   // [W]: tokens from each source.
+  uint32_t* num_tokens;  // [W]: of each source's group; with replicas alone.
   int64_t* padded_rows;  // [L]: num_rows, rounded up; packed alone.
   int64_t* first_row;    // [L]: of each expert; packed alone.
 
@@ -52,6 +53,7 @@ class DispatchScratch {
     take(&num_rows, local);
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());
+    take(&num_tokens, shape.replicated() ? shape.num_ranks() : 0);
     offset = layout::round_up(offset, sizeof(exec::Unit));
     held = memory + offset;
     return offset;

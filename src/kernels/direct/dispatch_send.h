@@ -92,6 +92,36 @@ class TokenSender {
   const bool own_direct_;
 };
 
+// What combine will need to know of a token that another member of this rank's group sends: its results come here too.
+MOEWAY_RARE void note_token(const DispatchArgs* args, uint64_t epoch, int64_t token) {
+  const Round& round = args->round;
+  const int32_t topk = round.shape().topk;
+  auto* experts = round.at<int32_t>(round.workspace.topk_idx(parity_of(epoch), token));
+  layout::OwnToken own{0, -1};
+  MOEWAY_ROLL
+  for (int32_t k = 0; k < topk; ++k) {
+    const int64_t id = args->topk_idx.at(token, k);
+    const int32_t expert = args->expert_of(id);
+    const bool repeated = expert >= 0 && args->distinct_experts && names_before(args, token, k, expert);
+    if (repeated || (expert < 0 && id != -1)) report_route(args, token, k);
+    experts[k] = repeated ? -1 : expert;
+    if (experts[k] >= 0 && !goes_before(args, token, k, round.heap.owners.of(expert))) ++own.num_results;
+  }
+  *round.at<layout::OwnToken>(round.workspace.own(parity_of(epoch), token)) = own;
+}
+
+// This team's part of those tokens. Without replicas there are none.
+template <class Team>
+MOEWAY_FN void note_others(const Team& team, const DispatchArgs& args, uint64_t epoch) {
+  const int32_t others = args.num_tokens - args.own.size();
+  if (others == 0) return;
+  const int32_t each = (others + team.count() - 1) / team.count(), begin = team.id() * each;
+  team.lanes(begin + each < others ? each : others - begin, [&](int32_t i) {
+    const int32_t other = begin + i;
+    note_token(&args, epoch, other < args.own.begin ? other : other + args.own.size());
+  });
+}
+
 // How every launch that sends begins, up to a barrier: the epoch of what it sends.
 template <class Team>
 MOEWAY_FN uint64_t begin_send(const Team& team, const Round& round, const DispatchScratch& scratch) {
@@ -116,7 +146,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
   const uint64_t epoch = begin_send(team, round, scratch);
-  const Share share(team.id(), team.count(), args.num_tokens);
+  const Share share(team.id(), team.count(), args.own);
   const bool last = team.id() == team.count() - 1;
   team.both(
       [&](const auto& half) {
@@ -125,6 +155,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
         typename Team::Held held;
         MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) sender.send(token, &held);
+        note_others(half, args, epoch);
         return true;
       },
       [&](const auto& half) {

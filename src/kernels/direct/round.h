@@ -87,16 +87,16 @@ struct Round {
 
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
 
-// Own tokens of a team: consecutive ones, so that it counts the routes before them once and then knows every position by
-// itself. The last team's share, be it empty, ends with the last token.
+// A team's part of the tokens that this rank sends: consecutive ones, so that it counts the routes before them once and then
+// knows every position by itself. The last team's, be it empty, ends with the last token.
 struct Share {
   int64_t begin, end;
 
-  MOEWAY_FN Share(int id, int count, int64_t num_tokens) {
-    const int64_t each = static_cast<int64_t>((static_cast<uint32_t>(num_tokens) + static_cast<uint32_t>(count) - 1) /
+  MOEWAY_FN Share(int id, int count, const layout::TokenRange& of) {
+    const int64_t each = static_cast<int64_t>((static_cast<uint32_t>(of.size()) + static_cast<uint32_t>(count) - 1) /
                                               static_cast<uint32_t>(count));
-    begin = id * each < num_tokens ? id * each : num_tokens;
-    end = begin + each < num_tokens ? begin + each : num_tokens;
+    begin = of.begin + id * each < of.end ? of.begin + id * each : of.end;
+    end = begin + each < of.end ? begin + each : of.end;
   }
 };
 
