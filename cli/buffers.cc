@@ -59,10 +59,10 @@ Buffers::Buffers(const AllToAllConfig& c, const AllToAllSizes& s, const Pattern&
       x_written(static_cast<size_t>(s.max_rows)),
       rows_written(static_cast<size_t>(s.max_rows)) {}
 
-void Buffers::fill_input(const Pattern& pattern, const Batch& batch, int64_t round, int rank) {
+void Buffers::fill_input(const Pattern& pattern, const Batch& batch, int64_t round, int group) {
   for (int64_t t = 0; t < batch.num_tokens; ++t) {
-    pattern.fill_row(round, rank, t, in_x.data() + t * sizes.row_bytes);
-    if (scales_bytes > 0) pattern.fill_scales(round, rank, t, in_scales.data() + t * scales_bytes);
+    pattern.fill_row(round, group, t, in_x.data() + t * sizes.row_bytes);
+    if (scales_bytes > 0) pattern.fill_scales(round, group, t, in_scales.data() + t * scales_bytes);
   }
   std::copy(batch.experts.begin(), batch.experts.end(), in_experts.as<int32_t>());
   std::copy(batch.weights.begin(), batch.weights.end(), in_weights.as<float>());

@@ -42,7 +42,7 @@ struct Buffers {
   Buffers(const AllToAllConfig& config, const AllToAllSizes& sizes, const Pattern& pattern);
 
   // The rank's tokens of a round.
-  void fill_input(const Pattern& pattern, const Batch& batch, int64_t round, int rank);
+  void fill_input(const Pattern& pattern, const Batch& batch, int64_t round, int group);
   DispatchInput input(const Batch& batch);
   DispatchOutput output();
   Tensor row_tensor();                       // What combine_send is given.

@@ -43,10 +43,15 @@ int64_t Check::local_of(int32_t expert) const {
   return expert - buffers_.sizes.first_local_expert;
 }
 
+bool Check::sends(const Batch& batch, int64_t token) const {
+  return routes_.sender(rank_, token, batch.num_tokens) == rank_;
+}
+
 void Check::count(const Batch& batch) {
-  moved_.tokens += batch.num_tokens;
   std::vector<int32_t> to;
   for (int64_t t = 0; t < batch.num_tokens; ++t) {
+    if (!sends(batch, t)) continue;
+    ++moved_.tokens;
     to.clear();
     for (int32_t k = 0; k < routes_.topk; ++k) {
       const int32_t expert = batch.experts[static_cast<size_t>(t * routes_.topk + k)];
@@ -60,7 +65,7 @@ void Check::count(const Batch& batch) {
 
 void Check::check_counts() {
   counts_.assign(expert_rows_.size(), 0);
-  for (int source = 0; source < num_ranks_; ++source)
+  for (int source = 0; source < num_ranks_; source += routes_.replicas)
     for (const int32_t expert : routes_.batch(round_, source).experts)
       if (const int64_t local = local_of(expert); local >= 0) ++counts_[static_cast<size_t>(local)];
 
@@ -93,10 +98,11 @@ void Check::check_counts() {
   }
 }
 
-// The rows of an expert lie in order of (source rank, token, k): walked in this order, each takes the next place.
+// The rows of an expert lie in order of (source rank, token, k), which with replicas is that of (group, token, k): walked
+// in this order, each takes the next place.
 void Check::check_expert_rows() {
   std::vector<int64_t> next = first_rows_;
-  for (int source = 0; source < num_ranks_; ++source) {
+  for (int source = 0; source < num_ranks_; source += routes_.replicas) {
     const Batch& batch = routes_.batch(round_, source);
     for (int64_t t = 0; t < batch.num_tokens; ++t) {
       bool filled = false;
@@ -105,12 +111,12 @@ void Check::check_expert_rows() {
         const int64_t local = local_of(expert);
         if (local < 0) continue;
         if (!filled) {
-          pattern_.fill_row(round_, source, t, row_.data());
-          pattern_.fill_scales(round_, source, t, scales_.data());
+          pattern_.fill_row(round_, routes_.group(source), t, row_.data());
+          pattern_.fill_scales(round_, routes_.group(source), t, scales_.data());
           filled = true;
           ++moved_.tokens_received;
         }
-        check_row(next[static_cast<size_t>(local)]++, expert, {source, t, k});
+        check_row(next[static_cast<size_t>(local)]++, expert, {routes_.sender(source, t, batch.num_tokens), t, k});
       }
     }
     alive_();
@@ -151,21 +157,21 @@ void Check::check_row(int64_t row, int64_t expert, const Source& source) {
   findings_.add(std::move(wrong));
 }
 
-// token_major: token t of rank r lies in row r * M + t, if this rank has one of its experts.
+// token_major: token t of group g (without replicas: of rank g) lies in row g * M + t, if this rank has one of its experts.
 void Check::check_token_rows() {
-  for (int source = 0; source < num_ranks_; ++source) {
+  for (int source = 0; source < num_ranks_; source += routes_.replicas) {
     const Batch& batch = routes_.batch(round_, source);
     for (int64_t t = 0; t < buffers_.config.max_tokens; ++t) {
-      const int64_t row = source * buffers_.config.max_tokens + t;
+      const int64_t row = routes_.group(source) * buffers_.config.max_tokens + t;
       const bool exists = t < batch.num_tokens;
       check_local_routes(row, {source, t, -1}, exists ? &batch : nullptr);
       if (!exists) continue;
       const auto first = batch.experts.begin() + t * routes_.topk;
       if (std::none_of(first, first + routes_.topk, [this](int32_t expert) { return local_of(expert) >= 0; })) continue;
-      pattern_.fill_row(round_, source, t, row_.data());
-      pattern_.fill_scales(round_, source, t, scales_.data());
+      pattern_.fill_row(round_, routes_.group(source), t, row_.data());
+      pattern_.fill_scales(round_, routes_.group(source), t, scales_.data());
       ++moved_.tokens_received;
-      check_row(row, -1, {source, t, -1});
+      check_row(row, -1, {routes_.sender(source, t, batch.num_tokens), t, -1});
     }
     alive_();
   }
@@ -221,8 +227,8 @@ void Check::check_sums() {
   const Batch& batch = routes_.batch(round_, rank_);
   for (int64_t t = 0; t < batch.num_tokens; ++t) {
     const size_t route = static_cast<size_t>(t * routes_.topk);
-    pattern_.fill_row(round_, rank_, t, row_.data());
-    pattern_.fill_scales(round_, rank_, t, scales_.data());
+    pattern_.fill_row(round_, routes_.group(rank_), t, row_.data());
+    pattern_.fill_scales(round_, routes_.group(rank_), t, scales_.data());
     pattern_.values(row_.data(), scales_.data(), values_.data());
     oracle_.sum(values_.data(), &batch.experts[route], &batch.weights[route], sum_.data());
     compare("sum", buffers_.config.output_dtype, sum_.data(), buffers_.sums.data() + t * buffers_.sum_bytes,

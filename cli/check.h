@@ -15,7 +15,7 @@ namespace moeway::cli {
 
 // What a rank's routing amounts to, for the report and for the library's own counters.
 struct Moved {
-  int64_t tokens = 0;           // Given to dispatch.
+  int64_t tokens = 0;           // That the rank sends: those given to dispatch, or with replicas its share of them.
   int64_t routes = 0;           // Of these tokens.
   int64_t tokens_sent = 0;      // (token, destination rank) pairs.
   int64_t tokens_received = 0;  // Tokens that came with at least one route for this rank.
@@ -46,6 +46,7 @@ class Check {
     int64_t token;
     int32_t k;
   };
+  bool sends(const Batch& batch, int64_t token) const;
   void count(const Batch& batch);
   void check_counts();
   void check_expert_rows();

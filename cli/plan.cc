@@ -31,10 +31,12 @@ AllToAllConfig planned_config(const PlanOptions& options) {
 // Ranks that own equally many experts need the same; each line of the table stands for all of those.
 std::string plan_table(const AllToAllConfig& config, const std::vector<AllToAllSizes>& ranks) {
   std::string text = fmt::format(
-      "{}, {} experts, top-{}, hidden {}, at most {} a rank and call\n"
+      "{}{}, {} experts, top-{}, hidden {}, at most {} a rank and call\n"
       "dispatch {}{}, rows {}, sums {}; layout {}; weights at {}\n\n",
-      counted(std::ssize(ranks), "rank"), config.num_experts, config.topk, config.hidden,
-      counted(config.max_tokens, "token"), moeway_dtype_name(config.dispatch_dtype),
+      counted(std::ssize(ranks), "rank"),
+      config.replicas > 1 ? fmt::format(" in groups of {} with the same tokens", config.replicas) : "",
+      config.num_experts, config.topk, config.hidden, counted(config.max_tokens, "token"),
+      moeway_dtype_name(config.dispatch_dtype),
       config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)),
       moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype), layout_name(config.layout),
       weights_name(config.weights));
@@ -94,6 +96,10 @@ int run_plan(const PlanOptions& options, const std::vector<std::string>& command
     return 2;
   }
   const int num_ranks = options.shape.ranks.value_or(kDefaultRanks);
+  if (const std::string wrong = wrong_replicas(options.shape, num_ranks); !wrong.empty()) {
+    fmt::print(stderr, "moeway plan: {}\n", wrong);
+    return 2;
+  }
   const AllToAllConfig config = planned_config(options);
   std::vector<AllToAllSizes> ranks;
   for (int rank = 0; rank < num_ranks; ++rank) {

@@ -141,7 +141,7 @@ std::string RankRun::one_round(Check& check, int64_t round) {
   const Batch& batch = job_.routes->batch(round, communicator_.rank());
   const RoundKind kind = round_kind(round, job_.rounds);
   Buffers& b = *buffers_;
-  b.fill_input(*pattern_, batch, round, communicator_.rank());
+  b.fill_input(*pattern_, batch, round, job_.routes->group(communicator_.rank()));
   Status status = mirror_->upload({&b.in_x, &b.in_scales, &b.in_experts, &b.in_weights});
   if (status.ok()) status = dispatch(batch, round, kind);
   if (status.ok()) status = settle();
@@ -200,7 +200,7 @@ void RankRun::check_stats(Findings& findings, const Moved& moved) {
   compare("dispatch_sent_bytes", moved.tokens_sent * (pattern_->row_bytes() + pattern_->scales_bytes()),
           stats.dispatch_sent_bytes);
   compare("combine_sent_bytes",
-          (by_route ? moved.rows_received : moved.tokens_received) *
+          (by_route ? moved.rows_received : moved.tokens_received) * job_.config.replicas *
               (rounded ? buffers_->sum_bytes : buffers_->out_row_bytes),
           stats.combine_sent_bytes);
 }

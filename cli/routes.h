@@ -17,9 +17,10 @@ struct Batch {
 struct Routes {
   int32_t num_experts = 1;
   int32_t topk = 1;
-  int64_t max_tokens = 1;        // Tokens of the largest batch, at least 1.
-  bool distinct_experts = true;  // No token names an expert twice.
-  std::vector<std::vector<Batch>> of_rank;
+  int64_t max_tokens = 1;                   // Tokens of the largest batch, at least 1.
+  bool distinct_experts = true;             // No token names an expert twice.
+  int replicas = 1;                         // Consecutive ranks that hold the same tokens: a group.
+  std::vector<std::vector<Batch>> of_rank;  // With replicas: of group.
 
   std::string source;              // Where they come from, for the reader of the report.
   int64_t num_batches = 0;         // Distinct batches, over all ranks.
@@ -29,9 +30,12 @@ struct Routes {
   // Ranks may have cycles of different length, so the combination over the ranks changes for longer than each cycle.
   const Batch& batch(int64_t round, int rank) const {
     static const Batch kEmpty;
-    const std::vector<Batch>& cycle = of_rank[static_cast<size_t>(rank)];
+    const std::vector<Batch>& cycle = of_rank[static_cast<size_t>(group(rank))];
     return cycle.empty() ? kEmpty : cycle[static_cast<size_t>(round) % cycle.size()];
   }
+  int group(int rank) const { return rank / replicas; }
+  // The rank of `rank`'s group that sends a token when the group has `num_tokens`: the first ones send one more.
+  int sender(int rank, int64_t token, int64_t num_tokens) const;
 };
 
 // Fills in what follows from the batches: max_tokens, distinct_experts, num_batches and num_tokens.

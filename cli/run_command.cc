@@ -129,6 +129,8 @@ int run(const RunOptions& options, const std::vector<std::string>& command_line)
   }
   if (const std::string wrong = settle_devices(options, choice.value(), setup); !wrong.empty())
     return complain(kUsage, wrong);
+  if (const std::string wrong = wrong_replicas(options.shape, setup.ranks); !wrong.empty())
+    return complain(kUsage, wrong);
   Result<Routes> routes = routes_of(options, setup.ranks, /*drawn=*/false);
   if (!routes.ok()) return complain(kUsage, routes.status().message());
   setup.job.routes = &routes.value();

@@ -1,5 +1,7 @@
 #include "cli/run_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/option_text.h"
 #include "cli/route_file.h"
 #include "cli/router.h"
@@ -76,7 +78,9 @@ std::string contradiction(const RunOptions& options) {
   return contradiction(shape);
 }
 
-Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn) {
+namespace {
+
+Result<Routes> routes_of_groups(const RunOptions& options, int num_ranks, bool drawn) {
   if (!options.routes_file.empty()) {
     RouteFileOptions file;
     file.path = options.routes_file;
@@ -106,6 +110,18 @@ Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn) {
   undrawn.topk = router.topk;
   undrawn.max_tokens = router.tokens;
   return undrawn;
+}
+
+}  // namespace
+
+Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn) {
+  const int replicas = options.shape.replicas;
+  Result<Routes> routes = routes_of_groups(options, num_ranks / replicas, drawn);
+  if (!routes.ok() || replicas == 1) return routes;
+  routes.value().replicas = replicas;
+  if (drawn || !options.routes_file.empty())
+    routes.value().notes.push_back(fmt::format("each group of {} ranks takes the part of one rank", replicas));
+  return routes;
 }
 
 AllToAllConfig run_config(const RunOptions& options, const Routes& routes) {

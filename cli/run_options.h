@@ -39,7 +39,7 @@ void add_run_options(CLI::App& app, RunOptions& options);
 std::string contradiction(const RunOptions& options);
 
 // Of the file, or, as `drawn` is not set, only the numbers that the built-in router's routes will have: what they need
-// can be looked at before the work of drawing them.
+// can be looked at before the work of drawing them. `num_ranks` is a multiple of --replicas.
 Result<Routes> routes_of(const RunOptions& options, int num_ranks, bool drawn);
 AllToAllConfig run_config(const RunOptions& options, const Routes& routes);
 

@@ -33,6 +33,7 @@ std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
                                          : "as processes",
                       summary.transport.empty() ? "none" : summary.transport, where_text(setup));
   if (!setup.device_note.empty()) text += fmt::format("             on the host: {}\n", setup.device_note);
+  if (config.replicas > 1) text += fmt::format("             in groups of {} with the same tokens\n", config.replicas);
   text += fmt::format("  shape      {} experts, top-{}, hidden {}, at most {} a rank and round\n", config.num_experts,
                       config.topk, config.hidden, counted(config.max_tokens, "token"));
   text += fmt::format("  data       dispatch {}{}, rows {}, sums {}; layout {}{}; weights at {}\n",

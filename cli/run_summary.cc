@@ -37,7 +37,7 @@ RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.
   if (const auto sizes = all_to_all_sizes(config, 0, setup.ranks); sizes.ok()) {
     const int64_t scale_bytes = config.scales == kScalesF32 ? 4 : 1;
     dispatch_bytes_by_route = moved.routes * (sizes.value().row_bytes + sizes.value().num_scales * scale_bytes);
-    combine_bytes_by_route = moved.routes * config.hidden * moeway_dtype_bytes(config.row_dtype);
+    combine_bytes_by_route = moved.routes * config.replicas * config.hidden * moeway_dtype_bytes(config.row_dtype);
   }
   for (size_t phase = 0; phase < phases.size() && timed_rounds > 0; ++phase) {
     std::vector<double> slowest(static_cast<size_t>(timed_rounds));

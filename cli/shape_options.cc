@@ -1,5 +1,7 @@
 #include "cli/shape_options.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +37,9 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
              "scale for each 128 elements, fp8-ue8m0 with a power of\n"
              "two as scale, bytes is opaque");
   add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
+  app.add_option("--replicas", options.replicas,
+                 "Consecutive ranks that hold the same tokens, and share\nthe sending of them [1]")
+      ->check(whole_number(1, kMaxRanks));
   add_form_options(app, options);
 }
 
@@ -65,8 +70,14 @@ std::string contradiction(const ShapeOptions& options) {
   return "";
 }
 
+std::string wrong_replicas(const ShapeOptions& options, int num_ranks) {
+  if (num_ranks % options.replicas == 0) return "";
+  return fmt::format("--replicas: {}, expected a divisor of the number of ranks, {}", options.replicas, num_ranks);
+}
+
 AllToAllConfig config_of(const ShapeOptions& options) {
   AllToAllConfig config;
+  config.replicas = options.replicas;
   config.hidden = options.hidden;
   config.layout = options.layout;
   config.weights = options.weights;
@@ -112,7 +123,8 @@ nlohmann::json shape_json(const AllToAllConfig& config) {
           {"layout", layout_name(config.layout)},
           {"alignment", config.alignment},
           {"weights", weights_name(config.weights)},
-          {"distinct_experts", config.distinct_experts != 0}};
+          {"distinct_experts", config.distinct_experts != 0},
+          {"replicas", config.replicas}};
 }
 
 const char* layout_name(Layout layout) {

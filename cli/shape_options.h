@@ -26,6 +26,7 @@ struct ShapeOptions {
   Layout layout = kExpertPadded;
   Weights weights = kWeightsAtDispatch;
   std::optional<int64_t> alignment;
+  int32_t replicas = 1;
 };
 
 inline constexpr int kDefaultRanks = 8;
@@ -43,6 +44,8 @@ const Names<Layout>& layout_names();
 
 // Options that do not go together, and why; "" if all do.
 std::string contradiction(const ShapeOptions& options);
+// The same of --replicas and the number of ranks, which the options do not always know.
+std::string wrong_replicas(const ShapeOptions& options, int num_ranks);
 
 // The library's config of the shape, but for the number of experts, topk and tokens.
 AllToAllConfig config_of(const ShapeOptions& options);

@@ -295,6 +295,9 @@ typedef struct moeway_all_to_all moeway_all_to_all;
 typedef struct moeway_routing {
   uint64_t object;    // The AllToAll it came from.
   uint64_t dispatch;  // Its how-manieth dispatch, from 1.
+  // 0, as dispatch_send leaves it; or 1, which the caller may set on all ranks: combine then takes every weight as 1 and
+  // wants none itself. That is the backward of dispatch. In token_major the rows are summed already: it changes nothing.
+  int32_t unweighted;
 } moeway_routing;
 
 // Collective. All memory is taken here; nothing is allocated later.
@@ -322,6 +325,8 @@ typedef struct moeway_dispatch_output {
                             // token_major.
   moeway_tensor row_source;  // int32, x's leading dimensions, then 3: of each row the source rank (that sent it), its
                              // token (in the source's x) and k. Optional (ndim 0); not token_major.
+  moeway_tensor row_weight;  // f32, x's leading dimensions, then 1: the weight of each row's route. Optional (ndim 0);
+                             // weights at dispatch, not token_major.
   moeway_tensor topk_idx;    // token_major: int32 [max_rows, K]: local expert of route k of the row's token, -1 if k is
                              // not for this rank.
   moeway_tensor topk_weights;  // token_major: f32 [max_rows, K]: 0 where topk_idx is -1.
@@ -351,7 +356,12 @@ MOEWAY_API moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moe
 MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* rows);
 // combine_recv: writes y [T, H] output_dtype, T as in the dispatch. `topk_weights` [T, K] f32 with weights at combine,
-// else null.
+// else null; null where routing.unweighted is set.
+//
+// Routes used again, as in training: a dispatch of other rows with the same topk_idx (and, if they matter, topk_weights)
+// puts them at the same places, however many dispatches came in between; it costs what any dispatch does. The backward of
+// combine is such a dispatch of y's gradient, whose rows times their row_weight are the gradients of combine's rows; the
+// backward of dispatch is an unweighted combine, on that second dispatch's routing. docs/training.md has it all.
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
 

@@ -8,6 +8,12 @@ namespace moeway {
 // Plain data: copy it freely, nothing to free. See moeway_routing for how long it is valid.
 using Routing = ::moeway_routing;
 
+// The same routes with all weights taken as 1, for the combine that is the backward of a dispatch.
+inline Routing unweighted(Routing routing) {
+  routing.unweighted = 1;
+  return routing;
+}
+
 // The first E mod W ranks own ceil(E / W) consecutive experts, the others floor(E / W). -1 if an argument is out of
 // range.
 inline int expert_owner(int expert, int num_experts, int num_ranks) {

@@ -68,10 +68,11 @@ kernels::direct::DispatchArgs AllToAll::dispatch_args(uint64_t dispatch) const {
   return args;
 }
 
-kernels::direct::CombineArgs AllToAll::combine_args(const RoundState& round) const {
+kernels::direct::CombineArgs AllToAll::combine_args(moeway_routing routing) const {
   kernels::direct::CombineArgs args{};
-  args.round = round_args(round.dispatch);
+  args.round = round_args(routing.dispatch);
   args.hidden = static_cast<int32_t>(plan_.config.hidden);
+  args.unweighted = routing.unweighted != 0;
   return args;
 }
 
@@ -117,7 +118,7 @@ Status AllToAll::launch_combine(launch::Half half, const kernels::direct::Combin
 AllToAll::RoundState& AllToAll::begin_round(const moeway_dispatch_input& input) {
   ++num_dispatches_;
   RoundState& round = rounds_[num_dispatches_ % layout::kEpochs];
-  round = {num_dispatches_, Stage::kSent, static_cast<int32_t>(input.x.shape[0]), false};
+  round = {num_dispatches_, Stage::kSent, static_cast<int32_t>(input.x.shape[0]), false, 0};
   return round;
 }
 
@@ -133,7 +134,7 @@ Result<moeway_routing> AllToAll::dispatch_send(const moeway_dispatch_input& inpu
   fill_input(input, &args);
   const RoundState& round = begin_round(input);
   if (Status s = launch_dispatch(launch::Half::kSend, args); !s.ok()) return s;
-  return moeway_routing{id_, round.dispatch};
+  return moeway_routing{id_, round.dispatch, 0};
 }
 
 Status AllToAll::dispatch_recv(moeway_routing routing, const moeway_dispatch_output& output) {
@@ -158,18 +159,19 @@ Result<moeway_routing> AllToAll::dispatch(const moeway_dispatch_input& input, co
   RoundState& round = begin_round(input);
   if (Status s = launch_dispatch(launch::Half::kBoth, args); !s.ok()) return s;
   mark_received(output, &round);
-  return moeway_routing{id_, round.dispatch};
+  return moeway_routing{id_, round.dispatch, 0};
 }
 
 Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows) {
   Result<RoundState*> found = find_at(routing, Stage::kReceived, "combine_send");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_rows(rows); !s.ok()) return s;
-  kernels::direct::CombineArgs args = combine_args(round);
+  if (Status s = check_rows(routing, rows); !s.ok()) return s;
+  kernels::direct::CombineArgs args = combine_args(routing);
   args.rows = rows_view(rows);
   if (Status s = launch_combine(launch::Half::kSend, args); !s.ok()) return s;
   round.stage = Stage::kResultsSent;
+  round.unweighted = routing.unweighted;
   return {};
 }
 
@@ -177,8 +179,8 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
   Result<RoundState*> found = find_at(routing, Stage::kResultsSent, "combine_recv");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
-  kernels::direct::CombineArgs args = combine_args(round);
+  if (Status s = check_results(routing, round, topk_weights, y); !s.ok()) return s;
+  kernels::direct::CombineArgs args = combine_args(routing);
   args.y = matrix_view(y);
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kRecv, args); !s.ok()) return s;
@@ -191,9 +193,9 @@ Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, cons
   Result<RoundState*> found = find_at(routing, Stage::kReceived, "combine");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
-  if (Status s = check_rows(rows); !s.ok()) return s;
-  if (Status s = check_results(round, topk_weights, y); !s.ok()) return s;
-  kernels::direct::CombineArgs args = combine_args(round);
+  if (Status s = check_rows(routing, rows); !s.ok()) return s;
+  if (Status s = check_results(routing, round, topk_weights, y); !s.ok()) return s;
+  kernels::direct::CombineArgs args = combine_args(routing);
   args.rows = rows_view(rows);
   args.y = matrix_view(y);
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);

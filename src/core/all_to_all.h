@@ -48,7 +48,8 @@ class AllToAll {
     uint64_t dispatch = 0;  // Its number, from 1.
     Stage stage = Stage::kNone;
     int32_t num_tokens = 0;
-    bool in_heap = false;  // token_major, not copied.
+    bool in_heap = false;    // token_major, not copied.
+    int32_t unweighted = 0;  // Its combine; from combine_send on.
   };
 
   AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan);
@@ -62,14 +63,15 @@ class AllToAll {
   Status check_input(const moeway_dispatch_input& input) const;
   Status check_output(const moeway_dispatch_output& output) const;
   Status check_received_tensors(const moeway_dispatch_output& output) const;
-  Status check_rows(const moeway_tensor& rows) const;
-  Status check_results(const RoundState& round, const moeway_tensor* topk_weights, const moeway_tensor& y) const;
+  Status check_rows(moeway_routing routing, const moeway_tensor& rows) const;
+  Status check_results(moeway_routing routing, const RoundState& round, const moeway_tensor* topk_weights,
+                       const moeway_tensor& y) const;
 
   void fill_input(const moeway_dispatch_input& input, kernels::direct::DispatchArgs* args);
   void fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args);
   kernels::direct::Round round_args(uint64_t dispatch) const;
   kernels::direct::DispatchArgs dispatch_args(uint64_t dispatch) const;
-  kernels::direct::CombineArgs combine_args(const RoundState& round) const;
+  kernels::direct::CombineArgs combine_args(moeway_routing routing) const;
   Status launch_dispatch(launch::Half half, const kernels::direct::DispatchArgs& args);
   Status launch_combine(launch::Half half, const kernels::direct::CombineArgs& args);
   // Ends the object's use.

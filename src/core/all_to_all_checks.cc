@@ -130,10 +130,15 @@ Status AllToAll::check_received_tensors(const moeway_dispatch_output& output) co
   } else if (Status s = check("scales", output.scales, plan_.scales_dtype(), plan_.sizes.num_scales); !s.ok()) {
     return s;
   }
+  if (plan_.token_major() || !plan_.weights_at_dispatch()) {
+    const char* why = plan_.token_major() ? kTokenMajor : "the config gives weights at combine";
+    if (Status s = check_absent("row_weight", output.row_weight, why); !s.ok()) return s;
+  } else if (output.row_weight.ndim != 0) {
+    if (Status s = check("row_weight", output.row_weight, MOEWAY_F32, 1); !s.ok()) return s;
+  }
   if (plan_.token_major()) return check_absent("row_source", output.row_source, kTokenMajor);
   if (output.row_source.ndim == 0) return {};
-  if (Status s = check("row_source", output.row_source, MOEWAY_I32, 3); !s.ok()) return s;
-  return {};
+  return check("row_source", output.row_source, MOEWAY_I32, 3);
 }
 
 Status AllToAll::check_output(const moeway_dispatch_output& output) const {
@@ -146,6 +151,7 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
                                {"num_rows", &output.num_rows},
                                {"first_row", &output.first_row},
                                {"row_source", &output.row_source},
+                               {"row_weight", &output.row_weight},
                                {"topk_idx", &output.topk_idx},
                                {"topk_weights", &output.topk_weights}});
       !s.ok()) {
@@ -168,7 +174,10 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
   return check_absent("topk_weights", output.topk_weights, kHasRows);
 }
 
-Status AllToAll::check_rows(const moeway_tensor& rows) const {
+Status AllToAll::check_rows(moeway_routing routing, const moeway_tensor& rows) const {
+  if (routing.unweighted != 0 && routing.unweighted != 1) {
+    return invalid_argument("routing.unweighted is {}, expected 0 or 1", routing.unweighted);
+  }
   if (Status s = on_my_device({{"rows", &rows}}); !s.ok()) return s;
   const Dim hidden = Dim::exactly(plan_.config.hidden);
   switch (plan_.config.layout) {
@@ -187,16 +196,22 @@ Status AllToAll::check_rows(const moeway_tensor& rows) const {
                       Access::kReadRows);
 }
 
-Status AllToAll::check_results(const RoundState& round, const moeway_tensor* topk_weights,
+Status AllToAll::check_results(moeway_routing routing, const RoundState& round, const moeway_tensor* topk_weights,
                                const moeway_tensor& y) const {
+  if (round.stage == Stage::kResultsSent && routing.unweighted != round.unweighted) {
+    return invalid_argument("routing.unweighted is {}, expected {} as in combine_send", routing.unweighted,
+                            round.unweighted);
+  }
   if (Status s = on_my_device({{"y", &y}}); !s.ok()) return s;
   if (topk_weights != nullptr) {
     if (Status s = on_my_device({{"topk_weights", topk_weights}}); !s.ok()) return s;
   }
   const Dim num_tokens = Dim::exactly(round.num_tokens);
-  if (plan_.weights_at_dispatch()) {
+  if (plan_.weights_at_dispatch() || routing.unweighted != 0) {
     if (topk_weights != nullptr) {
-      return invalid_argument("topk_weights is given, expected none: the config gives weights at dispatch");
+      return invalid_argument("topk_weights is given, expected none: {}", plan_.weights_at_dispatch()
+                                                                              ? "the config gives weights at dispatch"
+                                                                              : "routing.unweighted is set");
     }
   } else {
     if (topk_weights == nullptr)
@@ -224,6 +239,7 @@ void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct
   args->out = rows_view(output.x);
   args->out_scales = rows_view(output.scales);
   args->row_source = rows_view(output.row_source);
+  args->row_weight = rows_view(output.row_weight);
   args->num_rows = static_cast<int32_t*>(output.num_rows.data);
   args->num_rows_stride = stride_of(output.num_rows);
   args->first_row = output.first_row.ndim == 0 ? nullptr : static_cast<int64_t*>(output.first_row.data);

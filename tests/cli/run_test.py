@@ -27,6 +27,18 @@ class Run(ProgramTest):
                     self.assertEqual(result["verified"]["rows"], rows)
                     self.assertGreater(rows, 0)
 
+    def test_replicas_of_every_layout_and_weighing(self):
+        for layout, weights in FORMS:
+            for ranks, replicas in ((2, 2), (4, 2), (6, 3), (4, 4)):
+                with self.subTest(layout=layout, weights=weights, ranks=ranks, replicas=replicas):
+                    result = self.run_json(*SMALL[2:], "--ranks", ranks, "--replicas", replicas, "--layout", layout,
+                                           "--weights", weights)
+                    self.assertEqual(result["shape"]["replicas"], replicas)
+                    self.assertEqual(result["verified"]["sums"], replicas * result["moved"]["tokens"])
+                    rows = result["moved"]["tokens_sent" if layout == "token-major" else "routes"]
+                    self.assertEqual(result["verified"]["rows"], rows)
+                    self.assertEqual(result["moved"]["tokens"], result["routes"]["tokens"])
+
     def test_every_row_and_sum_type(self):
         for rows in ("bf16", "f16", "f32"):
             for sums in ("bf16", "f16", "f32"):

@@ -128,6 +128,7 @@ class Rank {
     out_.assign(static_cast<size_t>(rows * row_bytes), std::byte{0xff});
     out_scales_.assign(static_cast<size_t>(rows * shape_.token_scale_bytes()), std::byte{0xff});
     source_.assign(static_cast<size_t>(rows * 3), -7);
+    row_weight_.assign(static_cast<size_t>(rows), -7.0f);
     num_rows_.assign(static_cast<size_t>(plan_.sizes.num_local_experts), -7);
     first_row_.assign(num_rows_.size(), -7);
     const auto rows_of = [&](void* data, int64_t bytes) {
@@ -136,6 +137,7 @@ class Rank {
     args.out = rows_of(out_.data(), row_bytes);
     args.out_scales = rows_of(out_scales_.data(), shape_.token_scale_bytes());
     args.row_source = rows_of(source_.data(), 12);
+    if (shape_.weights == reference::Weights::kAtDispatch) args.row_weight = rows_of(row_weight_.data(), 4);
     args.num_rows = num_rows_.data();
     args.num_rows_stride = 1;
     args.first_row = first_row_.data();
@@ -169,8 +171,8 @@ class Rank {
     return num_foreign;
   }
 
-  // A whole round; "" or what is wrong with it.
-  std::string run(reference::Batch& batch, reference::Values values, bool fused) {
+  // A whole round, with all weights taken as 1 if `unweighted` (not for token_major); "" or what is wrong with it.
+  std::string run(reference::Batch& batch, reference::Values values, bool fused, bool unweighted) {
     reference::RankInput& input = batch[static_cast<size_t>(rank_)];
     const direct::DispatchArgs args = dispatch_args(input);
     if (fused) {
@@ -192,7 +194,8 @@ class Rank {
     combine_args.hidden = static_cast<int32_t>(shape_.hidden);
     combine_args.rows = {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes};
     combine_args.y = dense(y.data(), shape_.hidden, out_bytes);
-    if (shape_.weights == reference::Weights::kAtCombine) {
+    combine_args.unweighted = unweighted;
+    if (shape_.weights == reference::Weights::kAtCombine && !unweighted) {
       combine_args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
     if (fused) {
@@ -201,6 +204,7 @@ class Rank {
       if (combine(Half::kSend, combine_args)) return "combine_send failed";
       if (combine(Half::kRecv, combine_args)) return "combine_recv failed";
     }
+    if (unweighted) input.topk_weights.assign(input.topk_weights.size(), 1.0f);
     return same(y, reference::expected_combine(shape_, values, input)) ? "" : "wrong sum";
   }
 
@@ -237,6 +241,10 @@ class Rank {
         return wrong;
       const int32_t* source = &source_[static_cast<size_t>(3 * row.position)];
       if (source[0] != row.source || source[1] != row.token || source[2] != row.k) return "wrong source";
+      if (shape_.weights == reference::Weights::kAtCombine) continue;
+      const float weight = row_weight_[static_cast<size_t>(row.position)];
+      const auto route = static_cast<size_t>(int64_t{row.token} * shape_.topk + row.k);
+      if (weight != batch[static_cast<size_t>(row.source)].topk_weights[route]) return "wrong weight";
     }
     return "";
   }
@@ -271,7 +279,7 @@ class Rank {
   Vector<std::byte*> heaps_;
   Vector<std::byte> x_, scales_, out_, out_scales_;
   Vector<int64_t> ids_, first_row_;
-  Vector<float> weights_, topk_weights_;
+  Vector<float> weights_, topk_weights_, row_weight_;
   Vector<int32_t> source_, num_rows_, topk_idx_;
   Vector<uint64_t> bad_route_{direct::kNoBadRoute};
 };

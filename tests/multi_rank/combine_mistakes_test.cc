@@ -117,6 +117,28 @@ TEST(CombineMistakes, WeightsInTheWrongPlace) {
   }
 }
 
+TEST(CombineMistakes, OfAnUnweightedRouting) {
+  for (const LayoutForm& layout : kLayoutForms) {
+    const Case job = mistakes_case(layout);
+    run(job, [&](Rank& rank, Job& own) {
+      AllToAll& object = own.all_to_all();
+      const Tensor weights = own.combine_weights(0);
+      Routing wrong = own.routing(0);
+      const Routing right = unweighted(wrong);
+      wrong.unweighted = 2;
+      for (const Status& status :
+           {object.combine_send(wrong, own.rows(0)), object.combine(wrong, own.rows(0), own.y(0))})
+        rank.expect_error(status, MOEWAY_INVALID_ARGUMENT, {"routing.unweighted is 2", "0 or 1"}, "2");
+      rank.expect_error(object.combine(right, own.rows(0), weights, own.y(0)), MOEWAY_INVALID_ARGUMENT,
+                        {"topk_weights is given, expected none"}, "weights with unweighted");
+      if (!own.combine_send(0)) return;
+      rank.expect_error(object.combine_recv(right, own.y(0)), MOEWAY_INVALID_ARGUMENT,
+                        {"routing.unweighted is 1", "0", "combine_send"}, "halves that differ");
+      own.combine_recv(0);
+    });
+  }
+}
+
 TEST(CombineMistakes, NullPointersOfTheCInterface) {
   const Case job = mistakes_case(kLayoutForms[0]);
   run(job, [&](Rank& rank, Job& own) {

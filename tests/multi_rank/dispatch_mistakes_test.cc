@@ -58,7 +58,7 @@ moeway_tensor& x_of(Tensors& tensors) {
   return tensors.x;
 }
 
-std::vector<Mistake<Out>> expert_output_mistakes() {
+std::vector<Mistake<Out>> expert_output_mistakes(const Case& job) {
   std::vector<Mistake<Out>> mistakes;
   append(mistakes, tensor_mistakes<Out>("x", x_of<Out>, kF16));
   std::vector<Mistake<Out>> sources = tensor_mistakes<Out>(
@@ -70,6 +70,12 @@ std::vector<Mistake<Out>> expert_output_mistakes() {
   firsts.erase(firsts.begin(), firsts.begin() + 2);
   append(mistakes, sources);
   append(mistakes, firsts);
+  std::vector<Mistake<Out>> weights = tensor_mistakes<Out>(
+      "row_weight", [](Out& out) -> moeway_tensor& { return out.row_weight; }, kF16);
+  weights.erase(weights.begin());
+  if (job.shape.weights == reference::Weights::kAtDispatch) append(mistakes, weights);
+  if (job.shape.weights == reference::Weights::kAtCombine)
+    append(mistakes, {{"weights of rows", [](Out& out) { out.row_weight = out.x; }, {"row_weight", "at combine"}}});
   append(mistakes, {{"token_major's ids", [](Out& out) { out.topk_idx = out.num_rows; }, {"topk_idx"}},
                     {"token_major's weights", [](Out& out) { out.topk_weights = out.num_rows; }, {"topk_weights"}},
                     {"a row too few", [](Out& out) { --out.x.shape[out.x.ndim - 2]; }, {"x.shape", ">="}}});
@@ -85,6 +91,7 @@ std::vector<Mistake<Out>> token_output_mistakes() {
   append(mistakes, tensor_mistakes<Out>(
                        "topk_weights", [](Out& out) -> moeway_tensor& { return out.topk_weights; }, kF16));
   append(mistakes, {{"row_source", [](Out& out) { out.row_source = out.topk_idx; }, {"row_source"}},
+                    {"row_weight", [](Out& out) { out.row_weight = out.topk_weights; }, {"row_weight"}},
                     {"first_row", [](Out& out) { out.first_row = out.num_rows; }, {"first_row"}},
                     {"a row too many", [](Out& out) { ++out.x.shape[0]; }, {"x.shape"}}});
   return mistakes;
@@ -92,7 +99,7 @@ std::vector<Mistake<Out>> token_output_mistakes() {
 
 std::vector<Mistake<Out>> output_mistakes(const Case& job) {
   const bool token_major = job.shape.layout == reference::Layout::kTokenMajor;
-  std::vector<Mistake<Out>> mistakes = token_major ? token_output_mistakes() : expert_output_mistakes();
+  std::vector<Mistake<Out>> mistakes = token_major ? token_output_mistakes() : expert_output_mistakes(job);
   std::vector<Mistake<Out>> counts = tensor_mistakes<Out>(
       "num_rows", [](Out& out) -> moeway_tensor& { return out.num_rows; }, kI64);
   append(mistakes, counts);

@@ -31,9 +31,10 @@ std::string describe(const Case& job) {
   text << describe(job.shape) << " | routes " << (job.batch ? "given" : routes_name(job.routes)) << ", T "
        << kTokens[static_cast<int>(job.tokens)] << ", values " << kValues[static_cast<int>(job.values)] << ", ids "
        << kIds[static_cast<int>(job.ids)] << (job.views == Views::kStrided ? ", strided" : "") << ", "
-       << order_name(job.order) << (job.view ? ", view" : "") << ", combine every " << job.combine_every << ", "
-       << job.num_warps << " warps as " << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to "
-       << job.max_delay_us << " us, seed " << job.seed;
+       << order_name(job.order) << (job.view ? ", view" : "") << (job.unweighted ? ", unweighted" : "")
+       << ", combine every " << job.combine_every << ", " << job.num_warps << " warps as "
+       << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to " << job.max_delay_us
+       << " us, seed " << job.seed;
   return text.str();
 }
 
@@ -131,6 +132,8 @@ void Job::make_outputs(const AllToAllSizes& sizes, Flight& flight) {
   } else {
     flight.first_row = OutputTensor(kI64, {experts}, views, random_);
     flight.row_source = OutputTensor(kI32, with(3), Views::kDense, random_);
+    if (shape_.weights == reference::Weights::kAtDispatch)
+      flight.row_weight = OutputTensor(kF32, with(1), Views::kDense, random_);
   }
   flight.rows = OutputTensor(to_moeway(shape_.row_dtype), with(shape_.hidden), views, random_);
   flight.y = OutputTensor(to_moeway(shape_.output_dtype), {shape_.max_tokens, shape_.hidden}, views, random_);
@@ -176,10 +179,11 @@ void Job::scramble_input(int round) {
 DispatchOutput Job::make_output(int round) {
   Flight& own = flight(round);
   for (OutputTensor* output : {&own.received_x, &own.received_scales, &own.num_rows, &own.first_row, &own.row_source,
-                               &own.received_idx, &own.received_weights})
+                               &own.row_weight, &own.received_idx, &own.received_weights})
     if (output->tensor().ndim > 0) output->poison();
   own.with_first_row = case_.views == Views::kDense || random_.chance(70);
   own.with_row_source = case_.views == Views::kDense || random_.chance(70);
+  own.with_row_weight = own.row_weight.tensor().ndim > 0 && (case_.views == Views::kDense || random_.chance(70));
   DispatchOutput out;
   out.num_rows = own.num_rows.tensor();
   if (!case_.view) {
@@ -192,6 +196,7 @@ DispatchOutput Job::make_output(int round) {
   } else {
     if (own.with_first_row) out.first_row = own.first_row.tensor();
     if (own.with_row_source) out.row_source = own.row_source.tensor();
+    if (own.with_row_weight) out.row_weight = own.row_weight.tensor();
   }
   return out;
 }
@@ -202,7 +207,7 @@ bool Job::dispatch_send(int round) {
   const Result<Routing> routing = all_to_all_->dispatch_send(in);
   scramble_input(round);
   if (!rank_.expect_ok(routing.status(), "round " + std::to_string(round) + ", dispatch_send")) return false;
-  flight(round).routing = routing.value();
+  flight(round).routing = case_.unweighted ? unweighted(routing.value()) : routing.value();
   return true;
 }
 
@@ -222,7 +227,7 @@ bool Job::dispatch_with(int round, const DispatchInput& in) {
   const Result<Routing> routing = all_to_all_->dispatch(in, out);
   scramble_input(round);
   if (!rank_.expect_ok(routing.status(), "round " + std::to_string(round) + ", dispatch")) return false;
-  flight(round).routing = routing.value();
+  flight(round).routing = case_.unweighted ? unweighted(routing.value()) : routing.value();
   return check_dispatch(round);
 }
 
@@ -251,14 +256,13 @@ Tensor Job::combine_weights(int round) {
 Status Job::combine_recv_status(int round) {
   Flight& own = flight(round);
   own.y.poison();
-  if (shape_.weights == reference::Weights::kAtDispatch) return all_to_all_->combine_recv(own.routing, y(round));
+  if (!gives_weights()) return all_to_all_->combine_recv(own.routing, y(round));
   return all_to_all_->combine_recv(own.routing, combine_weights(round), y(round));
 }
 
 Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights) {
   make_rows(round);
-  if (shape_.weights == reference::Weights::kAtDispatch)
-    return all_to_all_->combine(flight(round).routing, rows(round), y);
+  if (!gives_weights()) return all_to_all_->combine(flight(round).routing, rows(round), y);
   return all_to_all_->combine(flight(round).routing, rows(round), topk_weights, y);
 }
 
@@ -266,10 +270,10 @@ bool Job::combine(int round) {
   Flight& own = flight(round);
   make_rows(round);
   own.y.poison();
-  const bool at_dispatch = shape_.weights == reference::Weights::kAtDispatch;
   pause();
-  const Status status = at_dispatch ? all_to_all_->combine(own.routing, rows(round), y(round))
-                                    : all_to_all_->combine(own.routing, rows(round), combine_weights(round), y(round));
+  const Status status = gives_weights()
+                            ? all_to_all_->combine(own.routing, rows(round), combine_weights(round), y(round))
+                            : all_to_all_->combine(own.routing, rows(round), y(round));
   own.rows.scramble();
   if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", combine")) return false;
   return check_combine(round);

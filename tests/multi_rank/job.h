@@ -35,8 +35,9 @@ struct Case {
   Ids ids = Ids::kI64;
   Views views = Views::kDense;
   Order order = Order::kFused;
-  int combine_every = 1;  // Every how-manieth dispatch has a combine; 0: none has.
-  bool view = false;      // token_major: read the tokens where they lie instead of having them copied.
+  int combine_every = 1;    // Every how-manieth dispatch has a combine; 0: none has.
+  bool unweighted = false;  // Combine takes every weight as 1. Not for token_major, where the caller weighs.
+  bool view = false;        // token_major: read the tokens where they lie instead of having them copied.
   Execution execution = kFibers;
   int num_warps = 4;
   int rounds = 2;
@@ -71,7 +72,7 @@ class Job {
   bool combine(int round);
 
   AllToAll& all_to_all() { return *all_to_all_; }
-  Routing routing(int round) { return flight(round).routing; }
+  Routing routing(int round) { return flight(round).routing; }  // Unweighted if the case's combines are.
 
   // The right arguments of the calls of a round, for tests that spoil one of them or do something else with them.
   DispatchInput make_input(int round);
@@ -79,6 +80,10 @@ class Job {
   Tensor rows(int round) { return flight(round).rows.tensor(); }
   Tensor y(int round) { return flight(round).y.first_rows(input(round).num_tokens); }
   Tensor combine_weights(int round);
+  void make_unweighted(int round) { flight(round).routing = unweighted(flight(round).routing); }
+  // Where the rows of a dispatch lie and what they came from, as the library says: counts, first rows and sources, or
+  // local experts.
+  std::vector<std::byte> places(int round);
   // A dispatch of other tensors that hold the round's inputs; compared as always.
   bool dispatch_with(int round, const DispatchInput& in);
   // A combine into another tensor, with other weights where they come with combine; compared by the caller.
@@ -89,10 +94,12 @@ class Job {
   struct Flight {
     Routing routing{};
     InputTensor x, scales, topk_idx, topk_weights, combine_weights;
-    OutputTensor received_x, received_scales, num_rows, first_row, row_source, received_idx, received_weights;
+    OutputTensor received_x, received_scales, num_rows, first_row, row_source, row_weight, received_idx,
+        received_weights;
     OutputTensor rows, y;
     bool with_first_row = true;
     bool with_row_source = true;
+    bool with_row_weight = true;
     std::byte* view_x = nullptr;  // With Case::view: rows of x and of scales where they lie.
     std::byte* view_scales = nullptr;
     Tensor view_x_tensor, view_scales_tensor;
@@ -100,6 +107,7 @@ class Job {
 
   Flight& flight(int round) { return flights_[static_cast<size_t>(round % 2)]; }
   const reference::RankInput& input(int round) const;
+  bool gives_weights() const { return shape_.weights == reference::Weights::kAtCombine && !case_.unweighted; }
   bool check_sizes(const AllToAllSizes& sizes);
   void make_outputs(const AllToAllSizes& sizes, Flight& flight);
   void scramble_input(int round);

@@ -45,6 +45,8 @@ void Job::expect_expert_rows(const reference::Received& received, Flight& own, i
       own.received_scales.expect_row(row.position, from.scales.data() + row.token * shape_.token_scale_bytes());
     const int32_t source[3] = {row.source, row.token, row.k};
     if (own.with_row_source) own.row_source.expect_row(row.position, source);
+    if (own.with_row_weight)
+      own.row_weight.expect_row(row.position, &from.topk_weights[static_cast<size_t>(row.token * shape_.topk + row.k)]);
   }
   if (own.with_first_row) own.first_row.expect_row(0, received.first_row.data());
 }
@@ -72,6 +74,19 @@ void Job::expect_token_rows(const reference::Received& received, Flight& own, in
   }
 }
 
+std::vector<std::byte> Job::places(int round) {
+  Flight& own = flight(round);
+  std::vector<std::byte> all;
+  for (OutputTensor* output : {&own.num_rows, &own.first_row, &own.row_source, &own.received_idx}) {
+    if (output->tensor().ndim == 0) continue;
+    int64_t num_rows = 1;
+    for (int d = 0; d + 1 < output->tensor().ndim; ++d) num_rows *= output->tensor().shape[d];
+    for (int64_t row = 0; row < num_rows; ++row)
+      all.insert(all.end(), output->row(row), output->row(row) + output->row_bytes());
+  }
+  return all;
+}
+
 bool Job::check_output(const OutputTensor& output, const char* name, int round) {
   if (output.tensor().ndim == 0) return true;
   const std::string difference = output.difference();
@@ -92,6 +107,7 @@ bool Job::check_dispatch(int round) {
   bool right = check_output(own.num_rows, "num_rows", round);
   right &= check_output(own.first_row, "first_row", round);
   right &= check_output(own.row_source, "row_source", round);
+  right &= check_output(own.row_weight, "row_weight", round);
   right &= check_output(own.received_idx, "topk_idx", round);
   right &= check_output(own.received_weights, "topk_weights", round);
   right &= check_output(own.received_x, "x", round);
@@ -119,7 +135,9 @@ void Job::make_rows(int round) {
 
 bool Job::check_combine(int round) {
   Flight& own = flight(round);
-  const std::vector<std::byte> y = expected_combine(shape_, case_.values, input(round));
+  reference::RankInput given = input(round);
+  if (case_.unweighted) given.topk_weights.assign(given.topk_weights.size(), 1.0f);
+  const std::vector<std::byte> y = expected_combine(shape_, case_.values, given);
   for (int64_t t = 0; t < input(round).num_tokens; ++t)
     own.y.expect_row(t, y.data() + static_cast<size_t>(t) * own.y.row_bytes());
   if (!check_output(own.y, "y", round)) return false;

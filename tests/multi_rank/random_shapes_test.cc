@@ -59,6 +59,7 @@ Case draw_case(uint64_t seed) {
   job.views = random.chance(50) ? Views::kStrided : Views::kDense;
   job.order = random.pick(kOrders);
   job.view = job.shape.layout == reference::Layout::kTokenMajor && random.chance(50);
+  job.unweighted = job.shape.layout != reference::Layout::kTokenMajor && random.chance(20);
   job.combine_every = static_cast<int>(random.chance(75) ? 1 : random.between(0, 3));
   job.execution = random.chance(60) ? kFibers : random.pick(kExecutions);
   job.num_warps = static_cast<int>(random.between(1, 9));

@@ -60,10 +60,9 @@ def check_tokens(case, batches, rank, output, x, scales):
     """token_major: every token, its routes to this rank, and that the others hold none."""
     mine = case.experts_of(rank)
     num_rows = np.zeros(len(mine), int)
-    for source in range(case.num_ranks):
-        batch = batches[source]
+    for group, batch in enumerate(batches[::case.replicas]):
         for token in range(case.max_tokens):
-            row = source * case.max_tokens + token
+            row = group * case.max_tokens + token
             experts = batch.topk_idx[token] if token < len(batch.x) else np.full(case.topk, -1)
             here = np.isin(experts, mine)
             num_rows += np.bincount(experts[here] - mine.start, minlength=len(mine))

@@ -66,6 +66,7 @@ class Case:
     alignment: int = 1
     weights: str = "at_dispatch"
     distinct_experts: bool = False
+    replicas: int = 1
 
     def config(self):
         fields = dataclasses.asdict(self)
@@ -81,8 +82,17 @@ class Case:
         return next(rank for rank in range(self.num_ranks) if expert in self.experts_of(rank))
 
     @property
+    def num_groups(self):
+        return self.num_ranks // self.replicas
+
+    @property
     def capacity(self):
-        return self.num_ranks * self.max_tokens * (1 if self.distinct_experts else self.topk)
+        return self.num_groups * self.max_tokens * (1 if self.distinct_experts else self.topk)
+
+    def sender(self, group, token, num_tokens):
+        """The rank of a group that sends one of its tokens: shares in the order of the ranks, the first ones larger."""
+        return group * self.replicas + np.repeat(np.arange(self.replicas), [
+            len(share) for share in np.array_split(np.arange(num_tokens), self.replicas)])[token]
 
 
 @dataclasses.dataclass
@@ -96,7 +106,8 @@ class Batch:
 
 
 def make_batch(case, rank, round_number, index_dtype=np.int32):
-    """Random, with its own number of tokens: none on rank 1 of round 1, all of M on rank 0."""
+    """Random, with its own number of tokens: none on rank 1 of round 1, all of M on rank 0. Replicas: one of a group."""
+    rank //= case.replicas
     random = np.random.default_rng([7, rank, round_number, case.num_ranks, case.num_experts])
     num_tokens = case.max_tokens if rank == 0 else int(random.integers(0, case.max_tokens + 1))
     if rank == 1 and round_number == 1:
@@ -138,10 +149,11 @@ def expert_factor(expert):
 def rows_for(case, batches, rank):
     """For each local expert the (source rank, token, k) of its rows, in order."""
     rows = [[] for _ in case.experts_of(rank)]
-    for source, batch in enumerate(batches):
+    for group, batch in enumerate(batches[::case.replicas]):
         for token, k in np.ndindex(*batch.topk_idx.shape):
             expert = batch.topk_idx[token, k]
             if expert in case.experts_of(rank):
+                source = case.sender(group, token, len(batch.x))
                 rows[expert - case.experts_of(rank)[0]].append((source, token, k))
     return rows
 

@@ -26,6 +26,9 @@ FORMS = {
                                             row_dtype="f32"), "phases"),
     "token_major_in_the_heap": (dict(layout="token_major", dispatch_dtype="f8_e4m3", scales="ue8m0", hidden=129),
                                 "view"),
+    "padded_replicas": (dict(replicas=2), "calls"),
+    "packed_replicas_at_combine": (dict(replicas=2, layout="expert_packed", alignment=4, weights="at_combine"), "phases"),
+    "token_major_replicas": (dict(replicas=2, layout="token_major"), "view"),
     "few_experts": (dict(num_experts=3, topk=2, layout="expert_packed"), "calls"),
 }
 
@@ -66,6 +69,68 @@ def test_execution_does_not_change_results(execution):
         assert (results[0] == results[1]).all()
 
     run_threads(2, job)
+
+
+@pytest.mark.parametrize("layout", ["expert_padded", "expert_packed"])
+@pytest.mark.parametrize("weights", ["at_dispatch", "at_combine"])
+def test_gradients_are_made_of_a_dispatch_and_an_unweighted_combine(layout, weights):
+    """y[t] = sum of w[t, k] * f(x[t], expert): the gradients as docs/training.md makes them, against finite numbers."""
+    experts, topk, hidden, most = 5, 2, 6, 4
+    shape = dict(num_experts=experts, topk=topk, max_tokens=most, dispatch_dtype="f32", row_dtype="f32",
+                 output_dtype="f32", layout=layout, weights=weights)
+    at_dispatch = weights == "at_dispatch"
+
+    def rows_of(output, all_to_all):
+        """(row in x taken as [rows, H], expert, token's k), of every row."""
+        for local in range(all_to_all.sizes.num_local_experts):
+            for i in range(int(output.num_rows[local])):
+                row = int(output.first_row[local]) + i
+                yield row, all_to_all.sizes.first_local_expert + local, int(output.row_source.reshape(-1, 3)[row, 2])
+
+    def job(communicator):
+        random = np.random.default_rng(communicator.rank)
+        num_tokens = most - communicator.rank
+        x, grad_y = (random.integers(-3, 4, (num_tokens, hidden)).astype(np.float32) for _ in range(2))
+        idx = np.stack([random.permutation(experts)[:topk] for _ in range(num_tokens)]).astype(np.int32)
+        idx[0, 1] = -1
+        w = random.integers(1, 5, idx.shape).astype(np.float32) / 4
+        small = {**shape, "weights": "at_dispatch"}
+        with moeway.AllToAll(communicator, hidden=hidden, **shape) as values, \
+                moeway.AllToAll(communicator, hidden=topk, **small) as weights_object:
+            # Forward: expert e squares its rows and multiplies them by e + 1.
+            routing, output = values.dispatch(x, idx, w if at_dispatch else None)
+            kept = np.zeros((output.x.size // hidden, hidden), np.float32)
+            for row, expert, _ in rows_of(output, values):
+                kept[row] = output.x.reshape(-1, hidden)[row]
+            rows = np.zeros_like(kept)
+            for row, expert, _ in rows_of(output, values):
+                rows[row] = (expert + 1) * kept[row] ** 2
+            values.combine(routing, rows.reshape(output.x.shape), None if at_dispatch else w)
+            for _ in range(3):  # Other layers.
+                values.dispatch(grad_y[:1], idx[:1, ::-1].copy(), w[:1] if at_dispatch else None)
+
+            backward = values.allocate_output(row_weight=at_dispatch)
+            routing, _ = values.dispatch(grad_y, idx, w if at_dispatch else None, output=backward)
+            taken = weights_object.allocate_output()
+            weights_routing, _ = weights_object.dispatch(w, idx, w, output=taken)
+            assert (backward.num_rows == output.num_rows).all() and (taken.num_rows == output.num_rows).all()
+            grad_rows, dots = np.zeros_like(kept), np.zeros((len(kept), topk), np.float32)
+            for row, expert, k in rows_of(output, values):
+                weight = taken.x.reshape(-1, topk)[row, k]
+                if at_dispatch:
+                    assert backward.row_weight.reshape(-1)[row] == weight
+                at_row = backward.x.reshape(-1, hidden)[row]
+                grad_rows[row] = weight * at_row * 2 * (expert + 1) * kept[row]
+                dots[row, k] = at_row @ rows[row]
+            grad_x = values.combine(routing.unweighted(), grad_rows.reshape(output.x.shape))
+            grad_w = weights_object.combine(weights_routing.unweighted(), dots.reshape(taken.x.shape))
+
+        here = idx >= 0
+        factors = np.where(here, idx + 1, 0).astype(np.float32)
+        assert (grad_x == ((w * factors).sum(1)[:, None] * 2 * x * grad_y)).all()
+        assert (grad_w == factors * ((x ** 2 * grad_y).sum(1)[:, None])).all()
+
+    run_threads(3, job)
 
 
 def test_rounds_of_two_objects_interleave():

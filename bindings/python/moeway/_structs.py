@@ -85,7 +85,7 @@ class SizesStruct(VersionedStruct):
 class RoutingStruct(ctypes.Structure):
     """moeway_routing."""
 
-    _fields_ = [("object", c_uint64), ("dispatch", c_uint64)]
+    _fields_ = [("object", c_uint64), ("dispatch", c_uint64), ("unweighted", c_int32)]
 
 
 class InputStruct(VersionedStruct):
@@ -110,6 +110,7 @@ class OutputStruct(VersionedStruct):
         ("num_rows", TensorStruct),
         ("first_row", TensorStruct),
         ("row_source", TensorStruct),
+        ("row_weight", TensorStruct),
         ("topk_idx", TensorStruct),
         ("topk_weights", TensorStruct),
     ]

@@ -34,10 +34,15 @@ class Routing(NamedTuple):
     dispatch: int  # its how-manieth dispatch, from 1
     num_tokens: int  # T of the dispatch, and so of y
     kind: str  # the library of the dispatch's tensors: where outputs come from that the caller does not give
+    is_unweighted: bool = False  # combine takes every weight as 1
+
+    def unweighted(self) -> "Routing":
+        """The same routes with all weights taken as 1, for the combine that is the backward of a dispatch."""
+        return self._replace(is_unweighted=True)
 
     def to_struct(self) -> RoutingStruct:
         """The moeway_routing."""
-        return RoutingStruct(self.object, self.dispatch)
+        return RoutingStruct(self.object, self.dispatch, self.is_unweighted)
 
 
 @dataclasses.dataclass
@@ -53,6 +58,7 @@ class DispatchOutput:
     num_rows: TensorLike = None  # int32 [L]: rows of each local expert
     first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
     row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
+    row_weight: TensorLike = None  # f32 [..., 1], optional, weights at dispatch, not token_major
     topk_idx: TensorLike = None  # token_major: int32 [W / R * M, K], local experts, -1 for none here
     topk_weights: TensorLike = None  # token_major: f32 [W / R * M, K]
 
@@ -136,7 +142,8 @@ class AllToAll:
                      y: Optional[TensorLike] = None) -> TensorLike:
         """Waits for the results of this rank's tokens and writes their sums to y [T, H] output_dtype; returns it.
 
-        topk_weights [T, K] f32 with weights at combine, else None. y: by default a new array.
+        topk_weights [T, K] f32 with weights at combine, else None, as for routing.unweighted(). y: by default a new
+        array.
         """
         self._follow_stream()
         y = self._allocate_y(routing) if y is None else y
@@ -166,7 +173,7 @@ class AllToAll:
         return _arrays.view(x, routing.kind, self), _arrays.view(scales, routing.kind, self) if there else None
 
     def allocate_output(self, kind: str = "numpy", *, in_heap: bool = False, first_row: bool = True,
-                        row_source: bool = True) -> DispatchOutput:
+                        row_source: bool = True, row_weight: bool = False) -> DispatchOutput:
         """A DispatchOutput that fits, of "numpy", "ml_dtypes", "torch" or "cupy" arrays, which hold anything.
 
         in_heap: without x and scales, for view() (token_major only).
@@ -190,6 +197,8 @@ class AllToAll:
             output.first_row = self._empty(kind, (sizes.num_local_experts,), DType.I64)
         if row_source:
             output.row_source = self._empty(kind, (*leading, 3), DType.I32)
+        if row_weight:
+            output.row_weight = self._empty(kind, (*leading, 1), DType.F32)
         return output
 
     def set_stream(self, stream: Any) -> None:

@@ -9,13 +9,14 @@ namespace moeway::kernels::direct {
 
 struct CombineArgs {
   Round round;
-  int32_t hidden;  // Elements of a row and of a sum.
+  int32_t hidden;   // Elements of a row and of a sum.
+  bool unweighted;  // Every weight is 1, whatever came with dispatch.
 
   // In. Read by combine_send, and by combine where both halves are one launch.
   RowsView rows;
 
   // In and out of combine_recv.
-  MatrixView topk_weights;  // float; no data unless weights come with combine.
+  MatrixView topk_weights;  // float; no data unless weights come with combine, nor if unweighted.
   MatrixView y;             // Contiguous elements.
 
   // Worked out by complete().

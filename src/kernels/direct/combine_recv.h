@@ -102,7 +102,7 @@ class ResultReceiver {
     }
     return true;
   }
-  // In order of k, each route with its weight.
+  // In order of k, each route with its weight, or 1.
   MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
                             Sum<Team>* sum) const {
     const bool direct = is_direct(own);
@@ -114,8 +114,9 @@ class ResultReceiver {
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
       const int32_t n = exec::spread_size(shape_.topk - base);
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
-      const auto weight = team_.spread(
-          n, [&](int i) { return *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i)); });
+      const auto weight = team_.spread(n, [&](int i) {
+        return args_.unweighted ? 1.0f : *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i));
+      });
       MOEWAY_ROLL
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;

@@ -59,7 +59,7 @@ class Combiner {
       const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
-        return WeightedRow{args_.rows.row(place.local_expert, place.row), place.weight, 0};
+        return WeightedRow{args_.rows.row(place.local_expert, place.row), args_.unweighted ? 1.0f : place.weight, 0};
       });
       add_rows<Row>(
           team_, slice, args_.hidden, n, [&](int32_t j) { return rows.get(j).row; },

@@ -45,6 +45,7 @@ struct DispatchArgs {
   RowsView out;  // Not given: token_major rows stay in the heap.
   RowsView out_scales;
   RowsView row_source;      // int32 [3] a row; may be not given.
+  RowsView row_weight;      // float [1] a row; may be not given.
   int32_t* num_rows;        // [L]
   int64_t num_rows_stride;  // elements
   int64_t* first_row;       // [L]; may be null.

@@ -212,6 +212,8 @@ class TokenReceiver {
     team_.lanes(n, [&](int32_t j) {
       const layout::RowPlace place = places.mine(j);
       kept[base + j] = place;
+      if (args_.row_weight.given())
+        *reinterpret_cast<float*>(args_.row_weight.row(place.local_expert, place.row)) = place.weight;
       if (!args_.row_source.given()) return;
       auto* source = reinterpret_cast<int32_t*>(args_.row_source.row(place.local_expert, place.row));
       source[0] = src;

@@ -1,9 +1,9 @@
 """What the operators of moeway.torch do when they run: rounds of the objects behind them, forward and backward.
 
-Backward reuses what it can. The gradient of combine is a dispatch of y's gradient along the same routes, and that of
-dispatch a combine of its rows' gradients with weights 1; as a combine's backward comes before that of its dispatch,
-both are halves of one more round. Gradients of weights are dot products on the experts' side; they go home in a round
-of a small object of their own, in float32, which also takes the weights there.
+The gradient of combine is a dispatch of y's gradient along the same routes, times each row's weight, and that of dispatch
+an unweighted combine of its rows' gradients; as a combine's backward comes before that of its dispatch, both are halves
+of one more round. Gradients of weights are dot products on the experts' side; they go home in a round of a small object
+of their own, in float32, which takes the weights there where they come with combine.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Rounds:
             num_experts=config.num_experts, topk=config.topk, hidden=config.topk, max_tokens=config.max_tokens,
             dispatch_dtype=DType.F32, row_dtype=DType.F32, output_dtype=DType.F32, layout=config.layout,
             alignment=config.alignment, distinct_experts=config.distinct_experts, execution=config.execution,
-            num_warps=config.num_warps, timeout_ms=config.timeout_ms)) if differentiable else None
+            replicas=config.replicas, num_warps=config.num_warps, timeout_ms=config.timeout_ms)) if differentiable else None
         # The round that the latest combine's backward has begun: of which forward dispatch, and its own routing.
         self._begun: Optional[Tuple[int, Routing]] = None
         self.number = next(_numbers)
@@ -131,45 +131,49 @@ class Rounds:
                          topk_weights: torch.Tensor, row_source: torch.Tensor, routing: torch.Tensor,
                          with_weights: bool) -> Tuple[torch.Tensor, torch.Tensor]:
         """Gradients of the rows and, if asked for, of the weights [T, K], else an empty one."""
-        assert self.weights is not None
-        ones = torch.ones_like(topk_weights)
-        grad_y_rows = self._begin_backward(grad_y, topk_idx, ones, int(routing[1]))
-        weight_rows = torch.zeros((*self.leading, self.config.topk), dtype=torch.float32, device=rows.device)
-        output = self._scratch(weight_rows)
-        weights_routing, _ = self.weights.dispatch(topk_weights, topk_idx, ones, None, output)
-
-        is_row = row_source[..., 2:] >= 0
+        grad_y_rows, weight = self._begin_backward(grad_y, topk_idx, topk_weights, int(routing[1]))
         k = row_source[..., 2:].clamp(min=0).long()
-        weight = weight_rows.gather(-1, k)  # [..., 1]
+        at_combine = self.config.weights == Weights.AT_COMBINE
+        if with_weights or at_combine:
+            assert self.weights is not None
+            weight_rows = torch.zeros((*self.leading, self.config.topk), dtype=torch.float32, device=rows.device)
+            weights_routing, _ = self.weights.dispatch(topk_weights, topk_idx, topk_weights, None,
+                                                       self._scratch(weight_rows))
+            if at_combine:
+                weight = weight_rows.gather(-1, k)
         grad_rows = (grad_y_rows.float() * weight).to(rows.dtype)
         if not with_weights:
             return grad_rows, topk_weights.new_empty(0)
         dots = (grad_y_rows.float() * rows.float()).sum(-1, keepdim=True)
-        dots = torch.where(is_row, dots, 0.0)
+        dots = torch.where(row_source[..., 2:] >= 0, dots, 0.0)
         back = torch.zeros_like(weight_rows).scatter_(-1, k, dots)
-        return grad_rows, self.weights.combine(weights_routing, back)
+        return grad_rows, self.weights.combine(weights_routing.unweighted(), back)
 
     def dispatch_backward(self, grad_rows: torch.Tensor, topk_idx: torch.Tensor,
                           routing: torch.Tensor) -> torch.Tensor:
         """The gradient of x [T, H]: the sum of its rows' gradients."""
-        ones = torch.ones(tuple(topk_idx.shape), dtype=torch.float32, device=grad_rows.device)
         dispatched = int(routing[1])
         if self._begun is None or self._begun[0] != dispatched:
             # No combine's backward has come before: a round whose dispatch carries zeros.
             zeros = torch.zeros((len(topk_idx), self.config.hidden), dtype=self.output_dtype(), device=grad_rows.device)
-            self._begin_backward(zeros, topk_idx, ones, dispatched)
+            weights = torch.zeros(tuple(topk_idx.shape), dtype=torch.float32, device=grad_rows.device)
+            self._begin_backward(zeros, topk_idx, weights, dispatched)
         assert self._begun is not None
         (_, begun), self._begun = self._begun, None
-        at_combine = self.config.weights == Weights.AT_COMBINE
-        return self.values.combine(begun, grad_rows.to(self.row_dtype()).contiguous(), ones if at_combine else None)
+        return self.values.combine(begun.unweighted(), grad_rows.to(self.row_dtype()).contiguous())
 
-    def _begin_backward(self, grad_y: torch.Tensor, topk_idx: torch.Tensor, ones: torch.Tensor,
-                        dispatched: int) -> torch.Tensor:
+    def _begin_backward(self, grad_y: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor,
+                        dispatched: int) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Rows of y's gradient, and with weights at dispatch the weight of each, [..., 1]; zeros where there is no row."""
         rows = torch.zeros((*self.leading, self.config.hidden), dtype=self.output_dtype(), device=grad_y.device)
+        weight = torch.zeros((*self.leading, 1), dtype=torch.float32, device=grad_y.device)
+        output = self._scratch(rows)
         at_dispatch = self.config.weights == Weights.AT_DISPATCH
-        routing, _ = self.values.dispatch(grad_y, topk_idx, ones if at_dispatch else None, None, self._scratch(rows))
+        if at_dispatch:
+            output.row_weight = weight
+        routing, _ = self.values.dispatch(grad_y, topk_idx, topk_weights if at_dispatch else None, None, output)
         self._begun = dispatched, routing
-        return rows
+        return rows, weight
 
     def _scratch(self, rows: torch.Tensor) -> DispatchOutput:
         counts: Any = torch.empty(self.sizes.num_local_experts, dtype=torch.int32, device=rows.device)

@@ -4,8 +4,7 @@ Payload and scales travel as bytes; weights come with combine. Of what the origi
 of combine's rows and results matter to moeway at creation: the first round takes float32 for both, which holds whatever
 comes exactly, and later rounds use the types that the first combine was given. `out_dtype` says them at once.
 
-Replicas (dp_size ranks with the same tokens): each sends its share of the tokens, and a second, small exchange gives
-the results of all shares to all of them.
+The dp_size ranks with the same tokens are moeway's replicas: each sends its share of the tokens, and all get all results.
 """
 
 from __future__ import annotations
@@ -77,10 +76,8 @@ class AllToAll:
             raise InvalidArgumentError(f"dp_size is {shape.dp_size}, expected a divisor of world_size = "
                                        f"{shape.world_size}")
         self._communicator, self._owns_communicator = communicator, owns_communicator
-        self._shape, self._replica = shape, shape.rank % shape.dp_size
-        self._max_share = -(-shape.max_num_tokens // shape.dp_size)
+        self._shape = shape
         self._objects: Dict[_Types, plain.AllToAll] = {}
-        self._sharing: Dict[torch.dtype, plain.AllToAll] = {}
         self._types: _Types = _ANY if out_dtype is None else (out_dtype, out_dtype)
         self._object(self._types)
         self._dispatched: Optional[Tuple[plain.AllToAll, plain.Routing]] = None
@@ -144,23 +141,23 @@ class AllToAll:
 
     def destroy(self) -> None:
         """Closes everything; a second call does nothing."""
-        for made in (*self._objects.values(), *self._sharing.values()):
+        for made in self._objects.values():
             made.close()
         if self._owns_communicator:
             self._communicator.close()
-        self._objects, self._sharing = {}, {}
+        self._objects = {}
 
     # torch.compile leaves these four out of its graph.
 
     @torch.compiler.disable
     def _send_tokens(self, dp_x: torch.Tensor, dp_x_scale: Optional[torch.Tensor], indices: torch.Tensor,
                      bound_m: Optional[torch.Tensor]) -> None:
-        num_tokens, share = len(indices), self._share(len(indices))
-        idx = self._bounded(_signed(indices), bound_m)[share]
-        x = _as_bytes(dp_x[:num_tokens][share], self._shape.hidden_dim_bytes, "dp_x")
+        num_tokens = len(indices)
+        idx = self._bounded(_signed(indices), bound_m)
+        x = _as_bytes(dp_x[:num_tokens], self._shape.hidden_dim_bytes, "dp_x")
         scales = None
         if dp_x_scale is not None:
-            scales = _as_bytes(dp_x_scale[:num_tokens][share], self._shape.hidden_dim_scale_bytes, "dp_x_scale")
+            scales = _as_bytes(dp_x_scale[:num_tokens], self._shape.hidden_dim_scale_bytes, "dp_x_scale")
         round_object = self._object(self._types)
         self._dispatched = round_object, round_object.dispatch_send(x, idx, None, scales)
 
@@ -186,26 +183,18 @@ class AllToAll:
     def _receive_sums(self, out_tokens: torch.Tensor, num_tokens: int, weights: torch.Tensor) -> None:
         round_object, routing = self._current(self._combining, "combine with do_send")
         self._combining = None
-        y = round_object.combine_recv(routing, weights[self._share(num_tokens)].float())
-        if self._shape.dp_size > 1:
-            y = self._shared(y, num_tokens)
-        out_tokens[:num_tokens].copy_(y)
+        out_tokens[:num_tokens].copy_(round_object.combine_recv(routing, weights[:num_tokens].float()))
 
     def _object(self, types: _Types) -> plain.AllToAll:
         if types not in self._objects:
             shape = self._shape
             self._objects[types] = plain.AllToAll(
                 self._communicator, num_experts=shape.num_experts, topk=shape.experts_per_token,
-                hidden=shape.hidden_dim, max_tokens=self._max_share, dispatch_dtype="bytes",
+                hidden=shape.hidden_dim, max_tokens=shape.max_num_tokens, dispatch_dtype="bytes",
                 token_bytes=shape.hidden_dim_bytes, scales="bytes" if shape.hidden_dim_scale_bytes else "none",
                 scale_bytes=shape.hidden_dim_scale_bytes, row_dtype=types[0], output_dtype=types[1],
-                layout="expert_padded", weights="at_combine", distinct_experts=True)
+                layout="expert_padded", weights="at_combine", distinct_experts=True, replicas=shape.dp_size)
         return self._objects[types]
-
-    def _share(self, num_tokens: int) -> slice:
-        """Of the tokens that all replicas hold, those that this one sends."""
-        each = -(-num_tokens // self._shape.dp_size)
-        return slice(min(self._replica * each, num_tokens), min((self._replica + 1) * each, num_tokens))
 
     def _bounded(self, indices: torch.Tensor, bound_m: Optional[torch.Tensor]) -> torch.Tensor:
         if bound_m is None:
@@ -223,18 +212,6 @@ class AllToAll:
         if rows.shape[1] < capacity:
             rows = torch.nn.functional.pad(rows, (0, 0, 0, capacity - rows.shape[1]))
         return rows.contiguous()
-
-    def _shared(self, y: torch.Tensor, num_tokens: int) -> torch.Tensor:
-        """The results of all replicas' shares, in the order of the tokens."""
-        if y.dtype not in self._sharing:
-            self._sharing[y.dtype] = plain.AllToAll(
-                self._communicator, num_experts=self._shape.world_size, topk=self._shape.dp_size,
-                hidden=self._shape.hidden_dim, max_tokens=self._max_share, dispatch_dtype=y.dtype,
-                layout="expert_packed", weights="at_combine", distinct_experts=True)
-        first = self._communicator.rank - self._replica
-        replicas = torch.arange(first, first + self._shape.dp_size, dtype=torch.int32, device=y.device)
-        _, output = self._sharing[y.dtype].dispatch(y, replicas.expand(len(y), -1))
-        return output.x[:num_tokens]
 
     @staticmethod
     def _current(round_of: Optional[Tuple[plain.AllToAll, plain.Routing]],
