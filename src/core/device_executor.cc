@@ -64,8 +64,11 @@ class DeviceExecutor final : public Executor {
     reports_->bad_route = kernels::direct::kNoBadRoute;
     if (Status s = copy(heap_table_, heaps_.data(), table_bytes); !s.ok()) return s;
     const std::vector<uint64_t> epochs(layout::kMaxTeams, hooks.first_epoch);
-    std::byte* words = workspace_ + layout::WorkspaceLayout{plan_.shape}.epoch(0);
-    if (Status s = copy(words, epochs.data(), epochs.size() * sizeof(uint64_t)); !s.ok()) return s;
+    const layout::WorkspaceLayout layout{plan_.shape};
+    if (Status s = copy(workspace_ + layout.epoch(0), epochs.data(), epochs.size() * sizeof(uint64_t)); !s.ok())
+      return s;
+    constexpr float kOne = 1;
+    if (Status s = copy(workspace_ + layout.one(), &kOne, sizeof kOne); !s.ok()) return s;
     for (const layout::Range& range : layout::HeapLayout{plan_.shape}.self_validating()) {
       std::byte* begin = heaps_[static_cast<size_t>(rank_)] + range.begin;
       if (Status s = launch::device_fill(begin, 0xff, static_cast<size_t>(range.bytes), own_stream_); !s.ok()) return s;

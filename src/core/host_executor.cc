@@ -55,6 +55,8 @@ class HostExecutor final : public Executor {
     for (int team = 0; team < layout::kMaxTeams; ++team) {
       std::memcpy(workspace() + layout.epoch(team), &hooks.first_epoch, sizeof hooks.first_epoch);
     }
+    constexpr float kOne = 1;
+    std::memcpy(workspace() + layout.one(), &kOne, sizeof kOne);
     for (const layout::Range& range : layout::HeapLayout{plan.shape}.self_validating()) {
       std::memset(heap.base(rank) + range.begin, 0xff, static_cast<size_t>(range.bytes));
     }

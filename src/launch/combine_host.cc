@@ -25,6 +25,10 @@ void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half
 
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
              kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
+  if (is_split(half, args.round.shape())) {
+    combine(grid, control, Half::kSend, rows, sums, args, peers);
+    return combine(grid, control, Half::kRecv, rows, sums, args, peers);
+  }
   with_type(rows, [&](auto row) {
     args.complete(sizeof(row), exec::HostTeam::kElements);
     with_type(sums, [&](auto sum) {

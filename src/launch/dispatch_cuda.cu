@@ -29,6 +29,10 @@ int64_t dispatch_shared_bytes(const layout::Shape& shape) {
 
 int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half, kernels::direct::DispatchArgs args,
              const peers::LoadStorePeers& peers) {
+  if (is_split(half, args.round.shape())) {
+    const int error = dispatch(grid, control, Half::kSend, args, peers);
+    return error != 0 ? error : dispatch(grid, control, Half::kRecv, args, peers);
+  }
   args.complete();
   const layout::Shape& shape = args.round.shape();
   const auto shared_bytes = static_cast<size_t>(dispatch_shared_bytes(shape));

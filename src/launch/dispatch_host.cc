@@ -6,6 +6,10 @@ namespace moeway::launch {
 
 void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, kernels::direct::DispatchArgs args,
               const peers::LoadStorePeers& peers) {
+  if (is_split(half, args.round.shape())) {
+    dispatch(grid, control, Half::kSend, args, peers);
+    return dispatch(grid, control, Half::kRecv, args, peers);
+  }
   args.complete();
   with_bool(args.round.shape().rows == layout::Rows::kTokenMajor, [&](auto token_major) {
     using Config = kernels::direct::DispatchConfig<decltype(token_major)::value>;

@@ -61,10 +61,10 @@ struct WorkspaceLayout {
   // each launch moves all of them on.
   MOEWAY_FN int64_t epoch(int team) const { return int64_t{8} * team; }
   MOEWAY_FN int64_t counters() const { return epoch(kMaxTeams); }
+  // float: 1, from creation on.
+  MOEWAY_FN int64_t one() const { return counters() + static_cast<int64_t>(sizeof(Counters)); }
   // int32: tokens of this rank in the epoch.
-  MOEWAY_FN int64_t num_tokens(int epoch) const {
-    return counters() + static_cast<int64_t>(sizeof(Counters)) + 4 * epoch;
-  }
+  MOEWAY_FN int64_t num_tokens(int epoch) const { return one() + 4 + 4 * epoch; }
   // int32 [K]: the experts of own token `token`, -1 for none.
   MOEWAY_FN int64_t topk_idx(int epoch, int64_t token) const {
     return topk_idx_begin_ + (int64_t{epoch} * shape.max_tokens + token) * 4 * shape.topk;

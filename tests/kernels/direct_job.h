@@ -85,6 +85,8 @@ class Rank {
         heap_(static_cast<size_t>(plan_.sizes.heap_bytes / 16)),
         workspace_(static_cast<size_t>(plan_.sizes.workspace_bytes / 16)),
         backend_(geometry, plan_.shape, perturb_seed) {
+    constexpr float kOne = 1;
+    std::memcpy(round().memory + round().workspace.one(), &kOne, sizeof kOne);
     for (const moeway::layout::Range& range : round().heap.self_validating()) {
       std::memset(heap() + range.begin, 0xff, static_cast<size_t>(range.bytes));
     }

@@ -99,7 +99,8 @@ TEST(Replicas, WithWeightsAtCombineTheyChangeNoBit) {
       const Case* of_groups = &alone;
       job.batch = [of_groups, replicas](int round) {
         reference::Batch batch;
-        for (const reference::RankInput& input : make_batches(*of_groups)[static_cast<size_t>(round)])
+        const std::vector<reference::Batch> batches = make_batches(*of_groups);
+        for (const reference::RankInput& input : batches[static_cast<size_t>(round)])
           batch.insert(batch.end(), static_cast<size_t>(replicas), input);
         return batch;
       };

@@ -16,7 +16,7 @@ struct CombineArgs {
   RowsView rows;
 
   // In and out of combine_recv.
-  MatrixView topk_weights;  // float; no data unless weights come with combine, nor if unweighted.
+  MatrixView topk_weights;  // float; no data unless weights come with combine. If unweighted: complete() makes them 1.
   MatrixView y;             // Contiguous elements.
 
   // Worked out by complete().
@@ -26,6 +26,7 @@ struct CombineArgs {
 
   // The last thing before a launch, on the host. `slice_elements`: of a warp.
   void complete(int64_t row_element_bytes, int32_t slice_elements) {
+    if (unweighted) topk_weights = {round.memory + round.workspace.one(), 0, 0, round.shape().topk, 4};
     whole_rows = rows.whole_units(hidden * row_element_bytes);
     whole_sums = y.whole_units();
     slices = layout::Divisor((static_cast<uint32_t>(hidden) + static_cast<uint32_t>(slice_elements) - 1) /

@@ -42,7 +42,7 @@ class ResultReceiver {
         shape_(args.round.shape()),
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
-        combiner_(team, args, peers, epoch),
+        combiner_(team, args, peers, epoch, 1),
         own_direct_(own_direct) {}
 
   // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
@@ -102,7 +102,7 @@ class ResultReceiver {
     }
     return true;
   }
-  // In order of k, each route with its weight, or 1.
+  // In order of k, each route with its weight.
   MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
                             Sum<Team>* sum) const {
     const bool direct = is_direct(own);
@@ -114,9 +114,8 @@ class ResultReceiver {
     for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
       const int32_t n = exec::spread_size(shape_.topk - base);
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
-      const auto weight = team_.spread(n, [&](int i) {
-        return args_.unweighted ? 1.0f : *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i));
-      });
+      const auto weight = team_.spread(
+          n, [&](int i) { return *reinterpret_cast<const float*>(args_.topk_weights.at(token, base + i)); });
       MOEWAY_ROLL
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;
@@ -189,22 +188,21 @@ MOEWAY_FN void combine_recv(const Team& team, const CombineArgs& args, const Pee
   recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, args.round.epoch(team)), false);
 }
 
-// Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile.
+// Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile. Not with
+// replicas.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
   team.begin();
   const uint64_t epoch = args.round.epoch(team);
-  // With replicas the results of own tokens go to others too, and come here as all others do.
-  const bool own_direct = !args.round.shape().replicated();
   team.both(
       [&](const auto& half) {
         const auto& warp = half.warp();
-        send_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), own_direct);
+        send_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
         return true;
       },
       [&](const auto& half) {
         const auto& warp = half.warp();
-        return recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), own_direct);
+        return recv_results<Config>(warp, args, peers, Arrivals(warp, args.round, epoch), true);
       });
 }
 

@@ -23,8 +23,15 @@ class Combiner {
   using Out = typename Config::Out;
   using Places = typename Team::template Spread<layout::RowPlace>;
 
-  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch)
-      : team_(team), args_(args), round_(args.round), shape_(args.round.shape()), peers_(peers), epoch_(epoch) {}
+  // `replicas`: 1 where a launch is never for more, so that a compiler knows it.
+  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch, int32_t replicas)
+      : team_(team),
+        args_(args),
+        round_(args.round),
+        shape_(args.round.shape()),
+        peers_(peers),
+        epoch_(epoch),
+        replicas_(replicas) {}
 
   // One slice of received token `index` of `src` to its owners.
   MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
@@ -78,7 +85,8 @@ class Combiner {
   // The first kSpread places of a received token, read before it is known how many there are.
   MOEWAY_FN Places first_places(const std::byte* memory) const { return places_from(memory, 0, shape_.topk); }
   MOEWAY_FN const std::byte* token_row(int32_t src, int64_t token) const {
-    return args_.rows.row(0, round_.heap.first_token(src) + token);
+    return args_.rows.row(0,
+                          (replicas_ == 1 ? int64_t{src} * shape_.max_tokens : round_.heap.first_token(src)) + token);
   }
   template <class F>
   MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
@@ -99,7 +107,7 @@ class Combiner {
   // Writes a slice of result `q` of a token that `src` has sent, and signals it if it does not tell by itself.
   template <class T>
   MOEWAY_FN void send(int32_t src, int32_t token, int32_t q, int slice, const Slice<Team, T>& part) const {
-    const int32_t first = round_.heap.replicas.first_rank(src), end = first + shape_.replicas;
+    const int32_t first = replicas_ == 1 ? src : round_.heap.replicas.first_rank(src), end = first + replicas_;
     const int parity = parity_of(epoch_);
     int32_t owner = first;
     MOEWAY_ROLL
@@ -127,6 +135,7 @@ class Combiner {
   const layout::Shape& shape_;
   const Peers& peers_;
   const uint64_t epoch_;
+  const int32_t replicas_;
 };
 
 // f(token, slice) for this team's share of the slices of `num_tokens` tokens that come after `num_before` others.
@@ -199,14 +208,14 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   const layout::Shape& shape = round.shape();
   const uint64_t epoch = arrivals.epoch;
   const int parity = parity_of(epoch);
-  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch);
+  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch, own_direct ? 1 : shape.replicas);
   int64_t num_before = 0;
   uint32_t num = 0;
   MOEWAY_ROLL
   for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
     const int32_t src = round.source(step);
     // Own tokens are kept under their numbers, and some have no expert here. With replicas they are as all others.
-    const bool own = src == round.rank && !shape.replicated();
+    const bool own = src == round.rank && (own_direct || !shape.replicated());
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;

@@ -54,7 +54,7 @@ MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const P
 }
 
 // Both halves in one launch. While one half of a team sends its tokens, and copies those for experts of its own rank to
-// their rows at once, the other announces them and receives.
+// their rows at once, the other announces them and receives. Not with replicas.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
@@ -62,9 +62,8 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
   const uint64_t epoch = begin_send(team, round, scratch);
   const Share share(team.id(), team.count(), args.own);
   const bool last = team.id() == team.count() - 1;
-  // token_major leaves every token in the heap first: the caller may want to read it there. With replicas own tokens are
-  // treated as all others are.
-  const bool own_direct = !Config::kTokenMajor && !round.shape().replicated();
+  // token_major leaves every token in the heap first: the caller may want to read it there.
+  constexpr bool own_direct = !Config::kTokenMajor;
 
   typename Team::Held held;
   bool here = false;
@@ -93,7 +92,6 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
           const auto hold = [&](int chunk) { sender.hold_again(token, chunk, &held); };
           if (!receiver.place_own(token, held, hold)) return false;
         }
-        note_others(half, args, epoch);
         return true;
       },
       [&](const auto& half) {
