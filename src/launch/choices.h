@@ -4,15 +4,15 @@
 #include <type_traits>
 
 #include "exec/numeric.h"
-#include "layout/shape.h"
 
 namespace moeway::launch {
 
 // Which half of an operation a launch does.
 enum class Half { kSend, kRecv, kBoth };
 
-// Whether a launch of both halves is two launches: with replicas, which the kernels of both know nothing of.
-inline bool is_split(Half half, const layout::Shape& shape) { return half == Half::kBoth && shape.replicated(); }
+// Whether a launch of both halves is two launches: `rare`, replicas or an unweighted combine, is what the kernels of both
+// know nothing of.
+inline bool is_split(Half half, bool rare) { return half == Half::kBoth && rare; }
 
 // Element types of combine's rows and sums.
 enum class Element { kBf16, kF16, kF32 };

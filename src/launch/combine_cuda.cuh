@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kCombineThreads, 1)
 template <class Row>
 int combine_rows(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
                  kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.round.shape())) {
+  if (is_split(half, args.unweighted || args.round.shape().replicated())) {
     const int error = combine_rows<Row>(grid, control, Half::kSend, sums, args, peers);
     return error != 0 ? error : combine_rows<Row>(grid, control, Half::kRecv, sums, args, peers);
   }

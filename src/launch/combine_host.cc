@@ -25,7 +25,7 @@ void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half
 
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
              kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.round.shape())) {
+  if (is_split(half, args.unweighted || args.round.shape().replicated())) {
     combine(grid, control, Half::kSend, rows, sums, args, peers);
     return combine(grid, control, Half::kRecv, rows, sums, args, peers);
   }

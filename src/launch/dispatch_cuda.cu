@@ -29,7 +29,7 @@ int64_t dispatch_shared_bytes(const layout::Shape& shape) {
 
 int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half, kernels::direct::DispatchArgs args,
              const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.round.shape())) {
+  if (is_split(half, args.round.shape().replicated())) {
     const int error = dispatch(grid, control, Half::kSend, args, peers);
     return error != 0 ? error : dispatch(grid, control, Half::kRecv, args, peers);
   }

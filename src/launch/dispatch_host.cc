@@ -6,7 +6,7 @@ namespace moeway::launch {
 
 void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, kernels::direct::DispatchArgs args,
               const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.round.shape())) {
+  if (is_split(half, args.round.shape().replicated())) {
     dispatch(grid, control, Half::kSend, args, peers);
     return dispatch(grid, control, Half::kRecv, args, peers);
   }

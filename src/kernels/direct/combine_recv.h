@@ -42,7 +42,7 @@ class ResultReceiver {
         shape_(args.round.shape()),
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
-        combiner_(team, args, peers, epoch, 1),
+        combiner_(team, args, peers, epoch, true),
         own_direct_(own_direct) {}
 
   // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
@@ -189,7 +189,7 @@ MOEWAY_FN void combine_recv(const Team& team, const CombineArgs& args, const Pee
 }
 
 // Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile. Not with
-// replicas.
+// replicas, nor unweighted.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
   team.begin();

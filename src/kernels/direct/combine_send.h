@@ -23,15 +23,16 @@ class Combiner {
   using Out = typename Config::Out;
   using Places = typename Team::template Spread<layout::RowPlace>;
 
-  // `replicas`: 1 where a launch is never for more, so that a compiler knows it.
-  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch, int32_t replicas)
+  // `plain`: neither replicas nor unweighted, as both halves in one launch always are: code that a compiler leaves out.
+  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch, bool plain)
       : team_(team),
         args_(args),
         round_(args.round),
         shape_(args.round.shape()),
         peers_(peers),
         epoch_(epoch),
-        replicas_(replicas) {}
+        replicas_(plain ? 1 : shape_.replicas),
+        unweighted_(!plain && args.unweighted) {}
 
   // One slice of received token `index` of `src` to its owners.
   MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
@@ -66,7 +67,7 @@ class Combiner {
       const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
-        return WeightedRow{args_.rows.row(place.local_expert, place.row), args_.unweighted ? 1.0f : place.weight, 0};
+        return WeightedRow{args_.rows.row(place.local_expert, place.row), unweighted_ ? 1.0f : place.weight, 0};
       });
       add_rows<Row>(
           team_, slice, args_.hidden, n, [&](int32_t j) { return rows.get(j).row; },
@@ -136,6 +137,7 @@ class Combiner {
   const Peers& peers_;
   const uint64_t epoch_;
   const int32_t replicas_;
+  const bool unweighted_;
 };
 
 // f(token, slice) for this team's share of the slices of `num_tokens` tokens that come after `num_before` others.
@@ -170,10 +172,7 @@ template <class Team>
 MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num) {
   team.leader([&] {
     // Relaxed: the host reads it after the launch.
-    if (num > 0) {
-      exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent,
-                                              uint64_t{num} * static_cast<uint32_t>(round.shape().replicas));
-    }
+    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num});
   });
 }
 
@@ -208,7 +207,7 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   const layout::Shape& shape = round.shape();
   const uint64_t epoch = arrivals.epoch;
   const int parity = parity_of(epoch);
-  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch, own_direct ? 1 : shape.replicas);
+  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch, own_direct);
   int64_t num_before = 0;
   uint32_t num = 0;
   MOEWAY_ROLL
@@ -226,7 +225,7 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
     });
     num_before += num_tokens;
   }
-  count_results(team, round, num);
+  count_results(team, round, own_direct ? num : num * static_cast<uint32_t>(shape.replicas));
 }
 
 template <class Config, class Team, class Peers>
