@@ -33,6 +33,17 @@ auto with_bool(bool choice, F f) {
   return choice ? f(std::true_type{}) : f(std::false_type{});
 }
 
+// Calls f(std::bool_constant<usual>), but for sums of another type than their rows always with false: these have no kernels
+// for the usual case.
+template <class Row, class Sum, class F>
+auto with_usual(bool usual, F f) {
+  if constexpr (std::is_same_v<Row, Sum>) {
+    return with_bool(usual, f);
+  } else {
+    return f(std::false_type{});
+  }
+}
+
 // Calls f with a value of the element's type.
 template <class F>
 auto with_type(Element element, F f) {

@@ -18,9 +18,6 @@ __global__ void __launch_bounds__(kCombineThreads, 1)
     combine_kernel(const __grid_constant__ kernels::direct::CombineArgs args,
                    const __grid_constant__ peers::LoadStorePeers peers,
                    const __grid_constant__ exec::DeviceControl control) {
-  fetch(args);
-  fetch(peers);
-  fetch(control);
   const CombineTeam team(shared_memory, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::combine_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::combine_recv<Config>(team, args, peers);
@@ -34,10 +31,13 @@ int combine_rows(const CudaGrid& grid, const exec::DeviceControl& control, Half 
   args.complete(sizeof(Row), exec::CudaTeam<32, 1>::kSliceElements);
   return with_type(sums, [&](auto sum) {
     return with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
-      using Config = kernels::direct::CombineConfig<Row, decltype(sum), decltype(reduced)::value>;
-      return with_half(half, [&](auto which) {
-        return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads,
-                      kCombineThreads / 32 * CombineQueue<Row>::kWarpBytes, args, peers, control);
+      return with_usual<Row, decltype(sum)>(kernels::direct::usual(args), [&](auto usual) {
+        using Config =
+            kernels::direct::CombineConfig<Row, decltype(sum), decltype(reduced)::value, decltype(usual)::value>;
+        return with_half(half, [&](auto which) {
+          return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads,
+                        kCombineThreads / 32 * CombineQueue<Row>::kWarpBytes, args, peers, control);
+        });
       });
     });
   });

@@ -29,8 +29,11 @@ void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Elem
     args.complete(sizeof(row), exec::HostTeam::kElements);
     with_type(sums, [&](auto sum) {
       with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
-        using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value>;
-        combine_typed<Config>(grid, control, half, args, peers);
+        with_usual<decltype(row), decltype(sum)>(kernels::direct::usual(args), [&](auto usual) {
+          using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value,
+                                                        decltype(usual)::value>;
+          combine_typed<Config>(grid, control, half, args, peers);
+        });
       });
     });
   });

@@ -17,9 +17,6 @@ __global__ void __launch_bounds__(kDispatchThreads, 1)
     dispatch_kernel(const __grid_constant__ kernels::direct::DispatchArgs args,
                     const __grid_constant__ peers::LoadStorePeers peers,
                     const __grid_constant__ exec::DeviceControl control) {
-  fetch(args);
-  fetch(peers);
-  fetch(control);
   const DispatchTeam<kHeld> team(shared_memory, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::dispatch_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::dispatch_recv<Config>(team, args, peers);

@@ -48,14 +48,14 @@ class ResultReceiver {
   // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
   MOEWAY_FN bool recv(int64_t token, int slice, uint32_t* num) const {
     const int parity = parity_of(epoch_);
-    const std::byte* memory =
-        round_.template at<const std::byte>(round_.workspace.received(parity, round_.rank, token));
+    const std::byte* memory = combiner_.record(parity, round_.rank, token);
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
-    if (is_direct(own) && slice == 0) *num += num_results(shape_, memory);
+    const Record record = combiner_.read(memory);
+    if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
     bool come = true;
     if constexpr (Config::kReduced) {
-      come = add_sums(token, slice, own, memory, &sum);
+      come = add_sums(token, slice, own, memory, record, &sum);
     } else {
       come = shape_.results == layout::Results::kPerRank ? add_token_rows(token, slice, own, &sum)
                                                          : add_routes(token, slice, own, memory, &sum);
@@ -63,24 +63,22 @@ class ResultReceiver {
     if (!come) return false;
     Slice<Team, Out> y;
     y.round(team_, slice, args_.hidden, sum);
-    y.store(team_, slice, args_.hidden, args_.y.row(token), args_.whole_sums);
+    y.store(team_, slice, args_.hidden, args_.y.row(token), !unusual<Config>(!args_.whole_sums));
     return true;
   }
 
  private:
+  using Record = typename Combiner<Config, Team, Peers>::Record;
+
   // Whether this rank's part of the token's sum is read where it lies.
   MOEWAY_FN bool is_direct(const layout::OwnToken& own) const { return own_direct_ && own.own_index >= 0; }
 
   // In rank order; each rank's part is rounded to the result type, this rank's too.
   MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
-                          Sum<Team>* sum) const {
+                          const Record& record, Sum<Team>* sum) const {
     Slice<Team, Out> part;
     const bool direct = is_direct(own);
-    if (direct) {
-      const auto places = combiner_.first_places(memory);
-      const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
-      combiner_.sum_routes(memory, num_routes, places, slice, &part);
-    }
+    if (direct) combiner_.sum_routes(memory, record.token.num_routes, record.places, slice, &part);
     MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (direct && q == own.own_index) {
@@ -111,7 +109,7 @@ class ResultReceiver {
     const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
     int32_t next_own = 0;  // Own places are in order of k.
     MOEWAY_ROLL
-    for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < shape_.topk); base += exec::kSpread) {
       const int32_t n = exec::spread_size(shape_.topk - base);
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
       const auto weight = team_.spread(
@@ -135,7 +133,7 @@ class ResultReceiver {
   MOEWAY_FN bool add_result(int64_t token, int32_t q, int slice, float weight, Sum<Team>* sum) const {
     std::byte* slot = heap_ + round_.heap.result(parity_of(epoch_), token, q);
     Slice<Team, T> part;
-    if (shape_.results_tell()) {
+    if (combiner_.results_tell()) {
       const bool come =
           team_.poll([&] { return part.take(team_, slice, args_.hidden, slot); }, [&] { return missing(token, q, 0); });
       if (!come) return false;

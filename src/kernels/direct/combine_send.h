@@ -26,24 +26,34 @@ class Combiner {
   MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch)
       : team_(team), args_(args), round_(args.round), shape_(args.round.shape()), peers_(peers), epoch_(epoch) {}
 
-  // One slice of received token `index` of `src` to its owner.
-  MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
-    const std::byte* memory =
-        round_.template at<const std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
-    const Places places = first_places(memory);
-    const auto received = *reinterpret_cast<const layout::ReceivedToken*>(memory);
+  // What dispatch has kept of a received token, as far as kSpread places, read before it is known how many there are.
+  struct Record {
+    layout::ReceivedToken token;
+    Places places;
+  };
+  MOEWAY_FN const std::byte* record(int parity, int32_t src, int64_t index) const {
+    return round_.template at<const std::byte>(round_.workspace.received(parity, src, index));
+  }
+  MOEWAY_FN Record read(const std::byte* memory) const {
+    return {*reinterpret_cast<const layout::ReceivedToken*>(memory), first_places(memory)};
+  }
+
+  // One slice of received token `index` of `src`, of which `record` is kept, to its owner.
+  MOEWAY_FN void return_slice(int32_t src, int64_t index, const Record& kept, int slice) const {
+    const std::byte* memory = record(parity_of(epoch_), src, index);
+    const layout::ReceivedToken& received = kept.token;
     if constexpr (Config::kReduced) {
       Slice<Team, Out> result;
-      sum_routes(memory, received.num_routes, places, slice, &result);
+      sum_routes(memory, received.num_routes, kept.places, slice, &result);
       send(src, received.token, received.result_index, slice, result);
     } else if (shape_.results == layout::Results::kPerRank) {
       Slice<Team, Row> row;
-      row.load(team_, slice, args_.hidden, token_row(src, received.token), args_.whole_rows);
+      row.load(team_, slice, args_.hidden, token_row(src, received.token), whole_rows());
       send(src, received.token, received.result_index, slice, row);
     } else {
-      for_each_place(memory, received.num_routes, places, [&](const layout::RowPlace& place) {
+      for_each_place(memory, received.num_routes, kept.places, [&](const layout::RowPlace& place) {
         Slice<Team, Row> row;
-        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
+        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), whole_rows());
         send(src, received.token, place.k, slice, row);
       });
     }
@@ -54,8 +64,8 @@ class Combiner {
                             Slice<Team, Out>* result) const {
     Sum<Team> sum;
     MOEWAY_ROLL
-    for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
-      const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
+      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
       const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
@@ -63,7 +73,7 @@ class Combiner {
       });
       add_rows<Row>(
           team_, slice, args_.hidden, n, [&](int32_t j) { return rows.get(j).row; },
-          [&](int32_t j) { return rows.get(j).weight; }, args_.whole_rows, &sum);
+          [&](int32_t j) { return rows.get(j).weight; }, whole_rows(), &sum);
     }
     result->round(team_, slice, args_.hidden, sum);
   }
@@ -71,7 +81,7 @@ class Combiner {
   // sum += weight * row, of one row.
   MOEWAY_FN void add_row(const std::byte* row, int slice, float weight, Sum<Team>* sum) const {
     Slice<Team, Row> one;
-    one.load(team_, slice, args_.hidden, row, args_.whole_rows);
+    one.load(team_, slice, args_.hidden, row, whole_rows());
     one.add_to(team_, slice, args_.hidden, weight, sum);
   }
 
@@ -83,12 +93,15 @@ class Combiner {
   template <class F>
   MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
     MOEWAY_ROLL
-    for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
-      const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
+      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
       MOEWAY_ROLL
       for (int32_t j = 0; j < exec::kSpread && base + j < num_routes; ++j) f(places.get(j));
     }
   }
+
+  MOEWAY_FN bool whole_rows() const { return !unusual<Config>(!args_.whole_rows); }
+  MOEWAY_FN bool results_tell() const { return !unusual<Config>(!shape_.results_tell()); }
 
  private:
   MOEWAY_FN Places places_from(const std::byte* memory, int32_t base, int32_t left) const {
@@ -101,8 +114,8 @@ class Combiner {
   MOEWAY_FN void send(int32_t owner, int32_t token, int32_t q, int slice, const Slice<Team, T>& part) const {
     std::byte* heap = peers_.heap(owner);
     const int parity = parity_of(epoch_);
-    part.put(team_, slice, args_.hidden, heap + round_.heap.result(parity, token, q), shape_.results_tell());
-    if (shape_.results_tell()) return;
+    part.put(team_, slice, args_.hidden, heap + round_.heap.result(parity, token, q), results_tell());
+    if (results_tell()) return;
     if (Team::kWholeRows && slice + 1 < team_.slices(args_.hidden)) return;
     team_.sync();
     team_.leader([&] {
@@ -144,9 +157,8 @@ MOEWAY_FN bool for_each_slice(const Team& team, const CombineArgs& args, int64_t
 }
 
 // Results that a received token takes back.
-MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const std::byte* received) {
-  if (shape.results != layout::Results::kPerRoute) return 1;
-  return static_cast<uint32_t>(reinterpret_cast<const layout::ReceivedToken*>(received)->num_routes);
+MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const layout::ReceivedToken& received) {
+  return shape.results != layout::Results::kPerRoute ? 1 : static_cast<uint32_t>(received.num_routes);
 }
 
 template <class Team>
@@ -160,19 +172,19 @@ MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num)
 // What dispatch has left behind, read as early as possible: numbers of both epochs, before it is known which one it is.
 template <class Team>
 struct Arrivals {
-  int32_t own[layout::kEpochs];
+  int32_t own_even, own_odd;
   typename Team::template Spread<uint32_t> received;  // [kEpochs, W], if a warp has lanes for so many.
   uint64_t epoch;
 
   MOEWAY_FN Arrivals(const Team& team, const Round& round, uint64_t of) : epoch(of) {
     const auto* tokens = round.at<const int32_t>(round.workspace.num_tokens(0));
-    own[0] = tokens[0];
-    own[1] = tokens[1];
+    own_even = tokens[0];
+    own_odd = tokens[1];
     const auto* numbers = round.at<const uint32_t>(round.workspace.num_received(0, 0));
     const int32_t n = layout::kEpochs * round.shape().num_ranks();
     received = team.spread(exec::spread_size(n), [&](int i) { return numbers[i]; });
   }
-  MOEWAY_FN int32_t num_tokens(int parity) const { return own[parity]; }
+  MOEWAY_FN int32_t num_tokens(int parity) const { return parity == 0 ? own_even : own_odd; }
   MOEWAY_FN uint32_t num_received(const Round& round, int parity, int32_t src) const {
     const int32_t i = parity * round.shape().num_ranks() + src;
     if (i < exec::kSpread) return received.get(i);
@@ -199,9 +211,9 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;
-      if (slice == 0)
-        num += num_results(shape, round.at<const std::byte>(round.workspace.received(parity, src, index)));
-      combiner.return_slice(src, index, slice);
+      const auto record = combiner.read(combiner.record(parity, src, index));
+      if (slice == 0) num += num_results(shape, record.token);
+      combiner.return_slice(src, index, record, slice);
       return true;
     });
     num_before += num_tokens;

@@ -80,8 +80,7 @@ struct DispatchArgs {
 };
 
 // Compile-time choices of a dispatch kernel: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts, and
-// whether the case is usual. A GPU waits for every stretch of code that it comes to, and for every one that it leaps over, so
-// that nearly all callers have kernels without what they do not need.
+// whether the case is usual.
 template <bool kTokens, bool kIsUsual>
 struct DispatchConfig {
   static constexpr bool kTokenMajor = kTokens;
@@ -95,11 +94,6 @@ inline bool usual(const DispatchArgs& args, int num_chunks) {
   const bool token_major = shape.rows == layout::Rows::kTokenMajor;
   return shape.topk <= exec::kSpread && shape.num_ranks() <= exec::kSpread && num_chunks == 1 && args.whole_tokens &&
          (args.whole_rows || (token_major && !args.out.given())) && shape.payload_tells() != token_major;
-}
-// `condition`, which never holds in a usual case.
-template <class Config>
-MOEWAY_FN constexpr bool unusual(bool condition) {
-  return !Config::kUsual && condition;
 }
 template <class Config>
 MOEWAY_FN constexpr bool payload_tells(const layout::Shape& shape) {

@@ -85,6 +85,13 @@ struct Round {
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
 };
 
+// `condition`, which never holds in a usual case. A GPU waits for every stretch of code that it comes to, and for every one that
+// it leaps over: nearly all callers have kernels without what they do not need.
+template <class Config>
+MOEWAY_FN constexpr bool unusual(bool condition) {
+  return !Config::kUsual && condition;
+}
+
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
 
 // Own tokens of a team: consecutive ones, so that it counts the routes before them once and then knows every position by
