@@ -222,6 +222,7 @@ class HostTeam {
   // Into `room`, of held_bytes(): only words that have been looked at one by one may be read.
   template <class Blame>
   bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte* room, int, Blame blame) const {
+    sync();  // All have read what was taken before.
     bool come = true;
     for (int i = lane_; i < format.num_units() && come; i += num_lanes_) {
       auto* unit = reinterpret_cast<Unit*>(slot) + i;

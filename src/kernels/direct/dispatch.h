@@ -52,8 +52,8 @@ class ReceivedShare {
   uint32_t index_;
 };
 
-// Receives this team's share. The header of a token is on its way while the one before it is worked on; `header` is that
-// of token team.id() of the first source, if `looked`.
+// Receives this team's share. While the rows of a token are written, the payload of the next one is on its way, and the header of
+// the one after that. `header` is that of token team.id() of the first source, if `looked`.
 template <class Config, class Team, class Peers>
 MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Config, Team, Peers>& receiver,
                           const DispatchArgs& args, const DispatchScratch& scratch, bool own,
@@ -65,14 +65,20 @@ MOEWAY_FN bool recv_share(const Team& team, const TokenReceiver<Config, Team, Pe
   }
   ReceivedShare share(team.id(), team.count(), args.round, scratch, own);
   looked = looked && share.src() == args.round.source(own ? 0 : 1);
+  typename TokenReceiver<Config, Team, Peers>::Opened now, next;
+  bool opened = false;
   MOEWAY_ROLL
-  while (!share.done()) {
-    const int32_t src = share.src(), index = share.index();
-    const auto given = header;
-    share.next();
-    if (!share.done()) header = receiver.look(share.src(), share.index());
-    if (!receiver.recv(src, index, given, looked)) return false;
-    looked = true;
+  while (opened || !share.done()) {
+    const bool more = !share.done();
+    if (more) {
+      if (!receiver.open(share.src(), share.index(), header, looked, &next)) return false;
+      share.next();
+      looked = !share.done();
+      if (looked) header = receiver.look(share.src(), share.index());
+    }
+    if (opened && !receiver.finish(&now)) return false;
+    opened = more;
+    now = next;
   }
   return true;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/direct/counts.h"
 #include "kernels/direct/dispatch_args.h"
@@ -10,16 +11,20 @@
 
 namespace moeway::kernels::direct {
 
-// The header of a token: its head, and one of its routes a value.
+// The header of a token: its head, and one of its routes a value. token_major: also the head of the token before, if any.
 struct HeaderEntry {
   exec::Unit head;
   exec::Unit route;
+};
+struct TokenHeaderEntry : HeaderEntry {
+  exec::Unit previous;
 };
 
 template <class Config, class Team, class Peers>
 class TokenReceiver {
  public:
-  using Header = typename Team::template Spread<HeaderEntry>;
+  using Entry = std::conditional_t<Config::kTokenMajor, TokenHeaderEntry, HeaderEntry>;
+  using Header = typename Team::template Spread<Entry>;
   using Places = typename Team::template Spread<layout::RowPlace>;
 
   // After a barrier behind Counts::recv().
@@ -35,32 +40,53 @@ class TokenReceiver {
         bits_(args.round.heap.route_bits),
         num_local_(args.round.heap.owners.count(args.round.rank)) {}
 
-  // What the header of the `index`-th token of `src` holds now, for recv(): it may not have come, or never come.
-  MOEWAY_FN Header look(int32_t src, int64_t index) const {
+  // A token whose header has come.
+  struct Opened {
+    int32_t src, index;
+    layout::TokenHead head;
+    Header header;
+    Places places;
+    typename Team::Held held;
+  };
+
+  // What the header of the `index`-th token of `src` holds now, for open(): it may not have come, or never come.
+  MOEWAY_FN Header look(int32_t src, int32_t index) const {
     return team_.spread(exec::spread_size(shape_.topk), [&](int j) { return entry(src, index, j); });
   }
 
-  // Waits for the `index`-th token of `src`, copies it to its rows and keeps where they are. False if the launch must
-  // end. If `looked`, `header` is what look() found.
-  MOEWAY_FN bool recv(int32_t src, int64_t index, Header header, bool looked) const {
-    if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &header, looked)) return false;
-    const layout::TokenHead head = layout::TokenHead::unpack(header.get(0).head);
-    if (!possible(head)) {
+  // Waits for the header of the `index`-th token of `src`, works out where its rows are and keeps that, and starts to read its
+  // payload. False if the launch must end. If `looked`, `header` is what look() found.
+  MOEWAY_FN bool open(int32_t src, int32_t index, const Header& header, bool looked, Opened* token) const {
+    token->src = src;
+    token->index = index;
+    token->header = header;
+    if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &token->header, looked)) return false;
+    token->head = layout::TokenHead::unpack(token->header.get(0).head);
+    const layout::TokenHead& head = token->head;
+    if (!possible(head) || previous(*token) >= head.token) {
       team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
       return false;
     }
+    look_at_payload(src, head.token, 0, &token->held);
     std::byte* memory = record(src, src == round_.rank ? head.token : index);
-    bool good = true;
-    if constexpr (Config::kTokenMajor) {
-      good = recv_token_row(src, index, head, &header);
-    } else {
-      good = recv_rows(src, index, head, &header, memory);
+    if constexpr (!Config::kTokenMajor) {
+      const int32_t n = exec::spread_size(head.num_routes);
+      token->places = to_places(src, token->header, n);
+      if (!known(src, index, token->places, n)) return false;
+      keep(memory, src, head.token, 0, n, token->places);
     }
-    if (!good) return false;
     team_.leader([&] {
       *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
     });
     return true;
+  }
+  // Waits for the token's payload and copies it to its rows.
+  MOEWAY_FN bool finish(Opened* token) const {
+    if constexpr (Config::kTokenMajor) {
+      return recv_token_row(*token);
+    } else {
+      return recv_rows(token);
+    }
   }
 
   // One of this rank's own tokens, which its sender has just announced and holds: to its rows here. `hold(chunk)` makes
@@ -104,21 +130,39 @@ class TokenReceiver {
     return round_.template at<std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
   }
 
-  MOEWAY_FN HeaderEntry entry(int32_t src, int64_t index, int32_t route) const {
-    const auto* units = reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
-    return {exec::load_tagged(units), exec::load_tagged(units + 1 + route)};
+  MOEWAY_FN const exec::Unit* units(int32_t src, int64_t index) const {
+    return reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
+  }
+  MOEWAY_FN Entry entry(int32_t src, int32_t index, int32_t route) const {
+    const exec::Unit* header = units(src, index);
+    if constexpr (Config::kTokenMajor) {
+      return {{exec::load_tagged(header), exec::load_tagged(header + 1 + route)},
+              exec::load_tagged(index > 0 ? units(src, index - 1) : header)};
+    } else {
+      return {exec::load_tagged(header), exec::load_tagged(header + 1 + route)};
+    }
+  }
+  // token_major: the token before among those of its source; -1 of the first.
+  MOEWAY_FN int32_t previous(const Opened& token) const {
+    if constexpr (Config::kTokenMajor) {
+      if (token.index > 0) return layout::TokenHead::unpack(token.header.get(0).previous).token;
+    }
+    return -1;
   }
   // Routes base .. base + n - 1 of the header, as far as the token has them. `looked`: *header is what look() found.
-  MOEWAY_FN bool recv_header(int32_t src, int64_t index, int32_t base, int32_t n, Header* header, bool looked) const {
-    const auto* units = reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
+  MOEWAY_FN bool recv_header(int32_t src, int32_t index, int32_t base, int32_t n, Header* header, bool looked) const {
     return team_.receive(
         header, n, looked, [&](int j) { return entry(src, index, base + j); },
-        [&](int j, const HeaderEntry& entry) {
+        [&](int j, const Entry& entry) {
+          if constexpr (Config::kTokenMajor) {
+            if (!exec::has_tag(entry.previous, epoch_)) return false;
+          }
           return exec::has_tag(entry.head, epoch_) &&
                  (base + j >= layout::TokenHead::unpack(entry.head).num_routes || exec::has_tag(entry.route, epoch_));
         },
         [&](int) {
-          return exec::Missing{{exec::Awaited::kHeader, src, index}, epoch_, exec::tag_of(exec::load_tagged(units))};
+          return exec::Missing{
+              {exec::Awaited::kHeader, src, index}, epoch_, exec::tag_of(exec::load_tagged(units(src, index)))};
         });
   }
   MOEWAY_FN bool possible(const layout::TokenHead& head) const {
@@ -165,32 +209,27 @@ class TokenReceiver {
     return {{to.row, shape_.row_bytes, 1, 1}, {to.scales, shape_.scales_bytes, 1, 1}};
   }
 
+  MOEWAY_FN Places to_places(int32_t src, const Header& header, int32_t n) const {
+    return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header.mine(j).route)); });
+  }
+
   // The rows of a token. Routes go kSpread at a time; only the first that many are worked out before the payload comes.
-  MOEWAY_FN bool recv_rows(int32_t src, int64_t index, const layout::TokenHead& head, Header* header,
-                           std::byte* memory) const {
-    const exec::TokenFormat format = shape_.token();
-    const auto at_once = [&](int32_t base) { return exec::spread_size(head.num_routes - base); };
-    const auto to_places = [&](int32_t n) {
-      return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header->mine(j).route)); });
-    };
-    typename Team::Held held;
-    look_at_payload(src, head.token, 0, &held);
-    Places places = to_places(at_once(0));
-    if (!known(src, index, places, at_once(0))) return false;
-    keep(memory, src, head.token, 0, at_once(0), places);
-    if (!payload_tells<Config>(shape_) && !wait_payload(src, head.token)) return false;
+  MOEWAY_FN bool recv_rows(Opened* opened) const {
+    const int32_t src = opened->src, token = opened->head.token, num_routes = opened->head.num_routes;
+    if (!payload_tells<Config>(shape_) && !wait_payload(src, token)) return false;
     MOEWAY_ROLL
-    for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(format)); ++chunk) {
-      if (unusual<Config>(chunk > 0)) look_at_payload(src, head.token, chunk, &held);
-      if (!recv_payload(src, head.token, chunk, &held)) return false;
-      copy_to_rows(held, places, at_once(0), chunk);
+    for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(shape_.token())); ++chunk) {
+      if (unusual<Config>(chunk > 0)) look_at_payload(src, token, chunk, &opened->held);
+      if (!recv_payload(src, token, chunk, &opened->held)) return false;
+      copy_to_rows(opened->held, opened->places, exec::spread_size(num_routes), chunk);
       MOEWAY_ROLL
-      for (int32_t base = exec::kSpread; unusual<Config>(base < head.num_routes); base += exec::kSpread) {
-        if (!recv_header(src, index, base, at_once(base), header, false)) return false;
-        const Places more = to_places(at_once(base));
-        if (!known(src, index, more, at_once(base))) return false;
-        if (chunk == 0) keep(memory, src, head.token, base, at_once(base), more);
-        copy_to_rows(held, more, at_once(base), chunk);
+      for (int32_t base = exec::kSpread; unusual<Config>(base < num_routes); base += exec::kSpread) {
+        const int32_t n = exec::spread_size(num_routes - base);
+        if (!recv_header(src, opened->index, base, n, &opened->header, false)) return false;
+        const Places more = to_places(src, opened->header, n);
+        if (!known(src, opened->index, more, n)) return false;
+        if (chunk == 0) keep(record(src, src == round_.rank ? token : opened->index), src, token, base, n, more);
+        copy_to_rows(opened->held, more, n, chunk);
       }
     }
     return true;
@@ -237,19 +276,11 @@ class TokenReceiver {
 
   // token_major: the token's one row, and which of its routes are for this rank. Rows between the token before and this
   // one, and behind the last, hold no token.
-  MOEWAY_FN bool recv_token_row(int32_t src, int64_t index, const layout::TokenHead& head, Header* header) const {
-    int32_t previous = -1;
-    if (index > 0) {
-      Header before;
-      if (!recv_header(src, index - 1, 0, 1, &before, false)) return false;
-      previous = layout::TokenHead::unpack(before.get(0).head).token;
-    }
-    if (previous >= head.token) {
-      team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
-      return false;
-    }
+  MOEWAY_FN bool recv_token_row(const Opened& opened) const {
+    const int32_t src = opened.src;
+    const layout::TokenHead head = opened.head;
     const int64_t first = int64_t{src} * shape_.max_tokens, row = first + head.token;
-    if (!wait_payload(src, head.token)) return false;
+    if (!payload_tells<Config>(shape_) && !wait_payload(src, head.token)) return false;
     if (args_.out.given()) {
       std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, head.token);
       typename Team::Held held;
@@ -259,35 +290,54 @@ class TokenReceiver {
         team_.place(held, row_at({args_.out.row(0, row), args_.out_scales.row(0, row)}), whole_rows(), chunk);
       }
     }
-    clear_rows(first, previous + 1, head.token);
-    clear_rows(row, 0, 1);
+    clear_rows(first, previous(opened) + 1, head.token);
+    if (static_cast<uint32_t>(opened.index) + 1 == scratch_.num_slots[src])
+      clear_rows(first, head.token + 1, shape_.max_tokens);
+    bool come = true;
+    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t) {
+      if (turn == 0) come = write_routes(warp, opened, row);
+    });
+    return come;
+  }
+  // The row's local experts and weights; by one warp, so that what is cleared is cleared before it is written.
+  template <class Warp>
+  MOEWAY_FN bool write_routes(const Warp& warp, const Opened& opened, int64_t row) const {
+    warp.lanes(shape_.topk, [&](int32_t k) { clear_route(row, k); });
+    warp.sync();
+    Header header = opened.header;
     MOEWAY_ROLL
-    for (int32_t base = 0; base == 0 || unusual<Config>(base < head.num_routes); base += exec::kSpread) {
-      const int32_t n = exec::spread_size(head.num_routes - base);
-      if (unusual<Config>(base > 0) && !recv_header(src, index, base, n, header, false)) return false;
-      MOEWAY_ROLL
-      for (int32_t j = 0; j < n; ++j) {
-        const layout::Route route = bits_.unpack(header->get(j).route);
-        if (route.local_expert >= num_local_) continue;
-        // The lane of a column is the one that has cleared it.
-        team_.lanes(shape_.topk, [&](int32_t k) {
-          if (k != route.k) return;
-          *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = route.local_expert;
-          *reinterpret_cast<float*>(args_.out_topk_weights.at(row, k)) = route.weight;
-        });
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < opened.head.num_routes); base += exec::kSpread) {
+      const int32_t n = exec::spread_size(opened.head.num_routes - base);
+      if (unusual<Config>(base > 0)) {
+        const auto read = [&](int j) { return entry(opened.src, opened.index, base + j); };
+        // recv_header() without a barrier: other warps are elsewhere.
+        const bool come = warp.receive(
+            &header, n, false, read, [&](int, const Entry& entry) { return exec::has_tag(entry.route, epoch_); },
+            [&](int) {
+              return exec::Missing{{exec::Awaited::kHeader, opened.src, opened.index},
+                                   epoch_,
+                                   exec::tag_of(exec::load_tagged(units(opened.src, opened.index)))};
+            });
+        if (!come) return false;
       }
+      warp.lanes(n, [&](int32_t j) {
+        const layout::Route route = bits_.unpack(header.mine(j).route);
+        if (route.local_expert >= num_local_ || route.k >= shape_.topk) return;
+        *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, route.k)) = route.local_expert;
+        *reinterpret_cast<float*>(args_.out_topk_weights.at(row, route.k)) = route.weight;
+      });
     }
-    if (index + 1 == scratch_.num_slots[src]) clear_rows(first, head.token + 1, shape_.max_tokens);
     return true;
+  }
+  MOEWAY_FN void clear_route(int64_t row, int32_t k) const {
+    *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = -1;
+    *reinterpret_cast<float*>(args_.out_topk_weights.at(row, k)) = 0.0f;
   }
   // Rows first + begin .. first + end - 1 hold no token.
   MOEWAY_FN void clear_rows(int64_t first, int64_t begin, int64_t end) const {
     MOEWAY_ROLL
     for (int64_t row = first + begin; row < first + end; ++row) {
-      team_.lanes(shape_.topk, [&](int32_t k) {
-        *reinterpret_cast<int32_t*>(args_.out_topk_idx.at(row, k)) = -1;
-        *reinterpret_cast<float*>(args_.out_topk_weights.at(row, k)) = 0.0f;
-      });
+      team_.lanes(shape_.topk, [&](int32_t k) { clear_route(row, k); });
     }
   }
 
