@@ -16,7 +16,8 @@ inline constexpr size_t kWholeMultiprocessor = size_t{116} * 1024;
 
 template <class... Args>
 int launch(const CudaGrid& grid, void (*kernel)(Args...), int threads, size_t shared_bytes, const Args&... args) {
-  const size_t bytes = shared_bytes > kWholeMultiprocessor ? shared_bytes : kWholeMultiprocessor;
+  const size_t least = grid.overlap ? kWholeMultiprocessor : 0;
+  const size_t bytes = shared_bytes > least ? shared_bytes : least;
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
       error != cudaSuccess) {
