@@ -127,13 +127,15 @@ checked_jobs() {
   step "run, several ranks on a GPU" 90 "$moeway" run --device cuda --quiet --rounds 6 --ranks $((2 * ranks)) --hidden 512 --timeout-ms 10000
 }
 
-# A test program passes with tests that it has left out; they are named all the same.
+# A test program passes with tests that it has left out: they are named, and a program that left out all of them has not run.
 tested() {
-  local program=$1 name=$1 limit=$2 from
+  local program=$1 name=$1 limit=$2 from lacking
   shift 2
   [ $# = 0 ] || name="$program $*"
   from=$(wc -c <"$log")
   step "$name" "$limit" "$build/tests/$program" "$@" || true
+  lacking=$(tail -c "+$((from + 1))" "$log" | grep -m 1 '^needs [0-9]* CUDA devices')
+  if [ -n "$lacking" ]; then note "NOT RUN" 0 "$name: $lacking"; failed=1; fi
   tail -c "+$((from + 1))" "$log" | grep -o '^\[  SKIPPED \] [A-Za-z_/0-9.]*$' | sort -u | sed 's/^/    /'
 }
 

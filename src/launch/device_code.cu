@@ -2,7 +2,10 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <string>
+
+#include "launch/cuda_launch.cuh"
 
 namespace moeway::launch {
 namespace {
@@ -32,17 +35,25 @@ int attribute(cudaDeviceAttr which) {
 Status device_code_status() {
   cudaFuncAttributes attributes{};
   const cudaError_t error = cudaFuncGetAttributes(&attributes, stand_in);
-  if (error == cudaSuccess) return {};
+  const int shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (error == cudaSuccess && static_cast<size_t>(shared_bytes) >= kWholeMultiprocessor) return {};
   cudaGetLastError();  // It is told here; the caller's next check shall not find it again.
   int device = 0;
   cudaGetDevice(&device);
   cudaDeviceProp properties{};
   if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) cudaGetLastError();
-  const std::string major = std::to_string(properties.major), minor = std::to_string(properties.minor);
-  return Status(MOEWAY_UNAVAILABLE,
-                "CUDA device " + std::to_string(device) + " (" + properties.name + ") has compute capability " + major +
-                    "." + minor + ", this build of moeway has GPU code for " + built_for() + " (" +
-                    cudaGetErrorString(error) + "): build it with -DMOEWAY_CUDA_ARCHITECTURES=" + major + minor);
+  const std::string number = std::to_string(properties.major) + "." + std::to_string(properties.minor);
+  const std::string which =
+      "CUDA device " + std::to_string(device) + " (" + properties.name + ", compute capability " + number + ")";
+  if (error == cudaSuccess) {
+    return Status(MOEWAY_UNAVAILABLE, which + " has " + std::to_string(shared_bytes) +
+                                          " bytes of shared memory for a block, expected at least " +
+                                          std::to_string(kWholeMultiprocessor));
+  }
+  return Status(MOEWAY_UNAVAILABLE, which + " cannot run the GPU code of this build of moeway, which is for " +
+                                        built_for() + " (" + cudaGetErrorString(error) +
+                                        "): build it with MOEWAY_CUDA_ARCHITECTURES=" +
+                                        std::to_string(10 * properties.major + properties.minor));
 }
 
 bool overlaps_launches() { return attribute(cudaDevAttrComputeCapabilityMajor) >= 9; }

@@ -65,6 +65,33 @@ TEST(Rounds, OfLargeRowsGiveTheReferencesBits) {
   }
 }
 
+// 512 tokens of each rank to the experts of one rank, or to one expert of each; then even routes again.
+TEST(Rounds, TheWorstCaseFitsAndTheNextRoundIsRight) {
+  for (const LayoutForm& layout : kLayoutForms) {
+    Case job;
+    job.shape.num_ranks = 2;
+    job.shape.num_experts = 16;
+    job.shape.topk = 4;
+    job.shape.hidden = 24;
+    job.shape.max_tokens = 512;
+    job.shape.distinct_experts = true;
+    layout.apply(job.shape);
+    job.rounds = 6;
+    job.batch = [shape = job.shape](int round) {
+      static const std::vector<int64_t> kHot[] = {{0, 1, 2, 3}, {0, 8, 1, 9}, {15, -1, -1, -1}};
+      if (round % 2 == 1)
+        return make_batch(shape, reference::Values::kExact, reference::Routes::kUniform, {512, 511}, 52, round);
+      std::vector<int64_t> routes;
+      for (int t = 0; t < 512; ++t) routes.insert(routes.end(), kHot[round / 2].begin(), kHot[round / 2].end());
+      reference::Batch batch;
+      for (int rank = 0; rank < 2; ++rank)
+        batch.push_back(make_input(shape, reference::Values::kExact, 52, round, rank, routes));
+      return batch;
+    };
+    ASSERT_TRUE(expect_passes(job));
+  }
+}
+
 // The number of blocks changes no bit, whatever the number of tokens it does not divide.
 TEST(Rounds, AnyNumberOfMultiprocessorsGivesTheSameBits) {
   for (const int64_t num_tokens : {1, 64, 127, 1029}) {

@@ -79,6 +79,14 @@ class GpuVisit(unittest.TestCase):
         self.assertRegex(done.stdout, r"ok +\d+ s  kernels_cuda_test\n")
         self.assertRegex(done.stdout, r"ok +\d+ s  bench padded-sets1\n")
 
+    def test_tests_that_were_left_out_are_named(self):
+        self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\necho 'needs 2 CUDA devices, this machine has 1'\n")
+        self.program("build/gpu-visit/tests/issues_gpu_test", "#!/bin/sh\necho '[  SKIPPED ] Rule.Holds (3 ms)'\necho '[  SKIPPED ] Rule.Holds'\n")
+        done = self.visit("--steps", "tests")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: needs 2 CUDA devices, this machine has 1\n")
+        self.assertEqual(done.stdout.count("    [  SKIPPED ] Rule.Holds\n"), 2)  # Threads, and processes.
+
     def test_steps_without_time_left_are_no_success(self):
         done = self.visit("--steps", "tests", "--seconds", "1")
         self.assertEqual(done.returncode, 1)
