@@ -147,6 +147,11 @@ all_tests() {
   # A new process for each rank of each job takes seconds: what differs most between processes and threads.
   MOEWAY_GPU_RANKS_AS=processes tested issues_gpu_test 300 \
     --gtest_filter='EmptyRanks.ARankThatNeither*:MissingCall.TheRank*:MissingCall.AProcess*:RoundCounter.*Processes'
+  if python3 -c 'import torch, pytest' 2>/dev/null; then
+    MOEWAY_LIBRARY=$PWD/$build/libmoeway.so CUDA_MODULE_LOADING=EAGER step "python tests" 400 tests/python/run_gpu.sh
+  else
+    note SKIPPED 0 "python tests: torch or pytest is missing"
+  fi
 }
 
 # One rank on a GPU, a process each: the sanitizer lets no two kernels of a device run at a time, and ours wait for each other.

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -39,6 +40,7 @@ class GpuVisit(unittest.TestCase):
         (self.root / "bench").mkdir()
         shutil.copy(ROOT / "bench" / "reference_figures.json", self.root / "bench")
         self.program("programs/nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && printf 'GPU 0: A\\nGPU 1: B\\n'\n")
+        self.program("programs/python3", f"#!/bin/sh\n[ \"$2\" = 'import torch, pytest' ] && exit 1\nexec {sys.executable} \"$@\"\n")
         self.program("programs/compute-sanitizer", "#!/bin/sh\necho sanitizing\n")
         self.program("build/gpu-visit/cli/moeway", MOEWAY)
         (self.root / "build/gpu-visit/cli/document.json").write_text(json.dumps(DOCUMENT), encoding="utf-8")
@@ -62,6 +64,7 @@ class GpuVisit(unittest.TestCase):
         for step in ("gpu_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
                      "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
             self.assertRegex(steps, rf"(?m)^ok +\d+ s  {step}$")
+        self.assertRegex(steps, r"(?m)^SKIPPED +0 s  python tests: torch or pytest is missing$")
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
