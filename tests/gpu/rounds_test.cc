@@ -1,7 +1,6 @@
 // Whole rounds on devices against the reference, in every form that has a kernel of its own.
 #include <gtest/gtest.h>
 
-#include "gpu/setting.h"
 #include "multi_rank/check.h"
 #include "multi_rank/forms.h"
 
