@@ -129,7 +129,9 @@ class DeviceExecutor final : public Executor {
     return {&reports_->failure, static_cast<uint64_t>(plan_.config.timeout_ms) * 1000000,
             heaps_[static_cast<size_t>(rank_)] + layout.peer_word(0), layout.peer_word(1)};
   }
-  peers::LoadStorePeers peers() const { return {reinterpret_cast<std::byte* const*>(heap_table_)}; }
+  peers::LoadStorePeers peers() const {
+    return {heaps_.data(), plan_.shape.num_ranks(), reinterpret_cast<std::byte* const*>(heap_table_)};
+  }
   static Status launched(int error, const char* kernel) {
     if (error == 0) return {};
     return Status(MOEWAY_INTERNAL, std::string("launch of ") + kernel + ": " + launch::error_words(error));

@@ -69,13 +69,13 @@ class HostExecutor final : public Executor {
 
   Status dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) override {
     exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
-    launch::dispatch(*grid_, control, half, args, {heaps_.data()});
+    launch::dispatch(*grid_, control, half, args, peers());
     failure_ = control.failure();
     return {};
   }
   Status combine(launch::Half half, const kernels::direct::CombineArgs& args) override {
     exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
-    launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
+    launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, peers());
     failure_ = control.failure();
     return {};
   }
@@ -106,6 +106,8 @@ class HostExecutor final : public Executor {
   struct alignas(layout::kLine) Line {
     std::byte bytes[layout::kLine];
   };
+
+  peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
 
   const pid_t process_ = getpid();
   const Plan plan_;

@@ -18,6 +18,9 @@ __global__ void __launch_bounds__(kCombineThreads, 1)
     combine_kernel(const __grid_constant__ kernels::direct::CombineArgs args,
                    const __grid_constant__ peers::LoadStorePeers peers,
                    const __grid_constant__ exec::DeviceControl control) {
+  fetch(args);
+  fetch(peers);
+  fetch(control);
   const CombineTeam team(shared_memory, control);
   if constexpr (kHalf == Half::kSend) kernels::direct::combine_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::combine_recv<Config>(team, args, peers);

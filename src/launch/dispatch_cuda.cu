@@ -17,8 +17,11 @@ __global__ void __launch_bounds__(kDispatchThreads, 1)
     dispatch_kernel(const __grid_constant__ kernels::direct::DispatchArgs args,
                     const __grid_constant__ peers::LoadStorePeers peers,
                     const __grid_constant__ exec::DeviceControl control) {
+  fetch(args);
+  fetch(peers);
+  fetch(control);
   const DispatchTeam<kHeld> team(shared_memory, control);
-  if constexpr (kHalf == Half::kSend) kernels::direct::dispatch_send(team, args, peers);
+  if constexpr (kHalf == Half::kSend) kernels::direct::dispatch_send<Config>(team, args, peers);
   if constexpr (kHalf == Half::kRecv) kernels::direct::dispatch_recv<Config>(team, args, peers);
   if constexpr (kHalf == Half::kBoth) kernels::direct::dispatch<Config>(team, args, peers);
 }
@@ -35,13 +38,21 @@ int dispatch(const CudaGrid& grid, const exec::DeviceControl& control, Half half
   const auto launched = [&](auto kernel) {
     return launch(grid, kernel, kDispatchThreads, shared_bytes, args, peers, control);
   };
+  constexpr int kFew = 2, kMany = 4;  // Units that a thread holds.
+  const auto num_chunks = [&](int held) {
+    const int at_once = kDispatchThreads / 2 * held;
+    return (shape.token().num_units() + at_once - 1) / at_once;
+  };
   // Each half has a kernel of its own: a launch holds no more registers than its half needs.
   return with_bool(shape.rows == layout::Rows::kTokenMajor, [&](auto token_major) {
-    using Config = kernels::direct::DispatchConfig<decltype(token_major)::value>;
     return with_half(half, [&](auto which) {
+      constexpr bool kTokenMajor = decltype(token_major)::value;
       constexpr Half kHalf = decltype(which)::value;
-      const bool two = shape.token().num_units() <= kDispatchThreads / 2 * 2;
-      return two ? launched(dispatch_kernel<kHalf, Config, 2>) : launched(dispatch_kernel<kHalf, Config, 4>);
+      using Usual = kernels::direct::DispatchConfig<kTokenMajor, true>;
+      using Any = kernels::direct::DispatchConfig<kTokenMajor, false>;
+      if (kernels::direct::usual(args, num_chunks(kFew))) return launched(dispatch_kernel<kHalf, Usual, kFew>);
+      if (kernels::direct::usual(args, num_chunks(kMany))) return launched(dispatch_kernel<kHalf, Usual, kMany>);
+      return launched(dispatch_kernel<kHalf, Any, kMany>);
     });
   });
 }

@@ -53,8 +53,11 @@ class Owners {
 
   // Requires 0 <= expert < num_experts.
   MOEWAY_FN int32_t of(int32_t expert) const {
+    // Both at once and then one of them: a GPU's lanes stay together.
     const auto e = static_cast<uint32_t>(expert);
-    return static_cast<int32_t>(e < in_large_ ? large_.divide(e) : num_large_ + small_.divide(e - in_large_));
+    const uint32_t in_large = large_.divide(e), in_small = num_large_ + small_.divide(e - in_large_);
+    const uint32_t which = e < in_large_ ? ~uint32_t{0} : 0;
+    return static_cast<int32_t>((in_large & which) | (in_small & ~which));
   }
   MOEWAY_FN int32_t max_local() const { return static_cast<int32_t>(large_.divisor - (num_large_ == 0 ? 1 : 0)); }
   MOEWAY_FN int32_t count(int32_t rank) const {

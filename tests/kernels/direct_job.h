@@ -150,10 +150,10 @@ class Rank {
   }
 
   std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
-    return backend_.dispatch(half, args, {heaps_.data()});
+    return backend_.dispatch(half, args, peers());
   }
   std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
-    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
+    return backend_.combine(half, plan_.row_element, plan_.output_element, args, peers());
   }
 
   // Bytes of the output that are neither poison nor where the batch's rows belong.
@@ -202,6 +202,8 @@ class Rank {
     }
     return same(y, reference::expected_combine(shape_, values, input)) ? "" : "wrong sum";
   }
+
+  moeway::peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
 
  private:
   const std::byte* received_row(int64_t position) const { return out_.data() + position * shape_.row_bytes(); }

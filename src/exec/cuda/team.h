@@ -173,10 +173,14 @@ class CudaTeam {
   }
   // By shuffles, which do not wait for each other: __match_any_sync takes a turn for each value that occurs.
   __device__ Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
+    constexpr int kAtOnce = 8;
     uint32_t mask = 0;
-#pragma unroll 4
-    for (int i = 0; i < n; ++i)
-      mask |= static_cast<uint32_t>(__shfl_sync(kAllOnes, values.value, i) == values.value) << i;
+    MOEWAY_ROLL
+    for (int base = 0; base < n; base += kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        mask |= static_cast<uint32_t>(__shfl_sync(kAllOnes, values.value, base + i) == values.value) << (base + i);
+    }
     return {values.value < 0 ? 0 : mask};
   }
   template <class F>
@@ -184,13 +188,22 @@ class CudaTeam {
     const int lane = lane_ % 32;
     return __ballot_sync(kAllOnes, lane < n && f(lane));
   }
+  template <class F>
+  __device__ uint32_t unite(int n, F f) const {
+    const int lane = lane_ % 32;
+    return __reduce_or_sync(kAllOnes, lane < n ? f(lane) : 0);
+  }
   __device__ void add(uint64_t* counter, uint32_t mine) const {
     const uint32_t sum = __reduce_add_sync(kAllOnes, mine);
     // Relaxed: the host reads it after the launch.
     if (lane_ % 32 == 0 && sum != 0) add_relaxed<Scope::kDevice>(counter, uint64_t{sum});
   }
-  // Relaxed: sync() orders counting and reading.
-  __device__ void count_into(uint32_t* counter, uint32_t n) const { atomicAdd(counter, n); }
+  // Relaxed: sync() orders counting and reading. Of a constant 1 the compiler makes an increment that takes lanes with the
+  // same address together, and those with different ones one after the other: 400 cycles for a warp of them. So here it
+  // does not see the 1 (blocks have one dimension),
+  __device__ void count_into(uint32_t* counter) const { atomicAdd(counter, blockDim.y); }
+  // and here it does.
+  __device__ void count_into_few(uint32_t* counter) const { atomicAdd(counter, 1); }
 
   // ---- Waiting
   template <class Ready, class Blame>
@@ -219,12 +232,13 @@ class CudaTeam {
     return true;
   }
   template <class T, class Read, class ReadyIf, class Blame>
-  __device__ bool receive(Spread<T>* spread, int n, Read read, ReadyIf ready, Blame blame) const {
+  __device__ bool receive(Spread<T>* spread, int n, bool given, Read read, ReadyIf ready, Blame blame) const {
     const int lane = lane_ % 32;
     return poll(
         [&] {
           if (lane >= n) return true;
-          spread->value = read(lane);
+          if (!given) spread->value = read(lane);
+          given = false;
           return ready(lane, spread->value);
         },
         [&] { return blame(lane); });
@@ -257,22 +271,26 @@ class CudaTeam {
     const auto* from = reinterpret_cast<const Unit*>(slot);
     units(format.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_plain(from + u); });
   }
+  __device__ void look(Held* held, const std::byte* slot, const TokenFormat& format, int chunk) const {
+    const auto* from = reinterpret_cast<const Unit*>(slot);
+    units(format.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_unit(from + u); });
+  }
   template <class Blame>
   __device__ bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte*, int chunk,
                        Blame blame) const {
-    auto* from = reinterpret_cast<Unit*>(slot);
+    auto* to = reinterpret_cast<Unit*>(slot);
+    bool looked = true;
     const bool come = poll(
         [&] {
+          if (!looked) look(held, slot, format, chunk);
+          looked = false;
           bool all_come = true;
-          units(format.num_units(), chunk, [&](int j, int u) {
-            held->unit[j] = load_unit(from + u);
-            all_come = all_come && has_come(held->unit[j]);
-          });
+          units(format.num_units(), chunk, [&](int j, int) { all_come = all_come && has_come(held->unit[j]); });
           return all_come;
         },
         blame);
     if (!come) return false;
-    units(format.num_units(), chunk, [&](int, int u) { store_plain(from + u, all_ones()); });
+    units(format.num_units(), chunk, [&](int, int u) { store_plain(to + u, all_ones()); });
     return true;
   }
   __device__ void place(const Held& held, const TokenBytes& to, bool whole, int chunk) const {

@@ -17,15 +17,15 @@ struct IndexView {
   struct Raw {
     uint32_t low, high;
   };
-  MOEWAY_FN Raw read(int64_t token, int64_t k) const {
-    const auto* words = reinterpret_cast<const uint32_t*>(matrix.at(token, k));
+  MOEWAY_FN Raw read(const std::byte* at) const {
+    const auto* words = reinterpret_cast<const uint32_t*>(at);
     return {words[0], matrix.element_bytes == 8 ? words[1] : 0};
   }
   MOEWAY_FN int64_t value(const Raw& raw) const {
     return matrix.element_bytes == 8 ? static_cast<int64_t>(uint64_t{raw.high} << 32 | raw.low)
                                      : static_cast<int32_t>(raw.low);
   }
-  MOEWAY_FN int64_t at(int64_t token, int64_t k) const { return value(read(token, k)); }
+  MOEWAY_FN int64_t at(int64_t token, int64_t k) const { return value(read(matrix.at(token, k))); }
 };
 
 struct DispatchArgs {
@@ -79,11 +79,32 @@ struct DispatchArgs {
   MOEWAY_FN exec::TokenBytes token(int64_t i) const { return {x.part(i), scales.part(i)}; }
 };
 
-// Compile-time choices of a kernel that receives: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts.
-template <bool kTokens>
+// Compile-time choices of a dispatch kernel: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts, and
+// whether the case is usual. A GPU waits for every stretch of code that it comes to, and for every one that it leaps over, so
+// that nearly all callers have kernels without what they do not need.
+template <bool kTokens, bool kIsUsual>
 struct DispatchConfig {
   static constexpr bool kTokenMajor = kTokens;
+  static constexpr bool kUsual = kIsUsual;
 };
+
+// What a launch must be for kUsual: few routes of a token, few ranks, a token that a team holds at once and that consists, like
+// its rows, of whole units, and payload that tells by itself unless rows are tokens.
+inline bool usual(const DispatchArgs& args, int num_chunks) {
+  const layout::Shape& shape = args.round.shape();
+  const bool token_major = shape.rows == layout::Rows::kTokenMajor;
+  return shape.topk <= exec::kSpread && shape.num_ranks() <= exec::kSpread && num_chunks == 1 && args.whole_tokens &&
+         (args.whole_rows || (token_major && !args.out.given())) && shape.payload_tells() != token_major;
+}
+// `condition`, which never holds in a usual case.
+template <class Config>
+MOEWAY_FN constexpr bool unusual(bool condition) {
+  return !Config::kUsual && condition;
+}
+template <class Config>
+MOEWAY_FN constexpr bool payload_tells(const layout::Shape& shape) {
+  return Config::kUsual ? !Config::kTokenMajor : shape.payload_tells();
+}
 
 // The following look at the routes before a token's route `k` one by one. Of the first kSpread routes all others are at
 // hand otherwise.
@@ -110,10 +131,9 @@ MOEWAY_RARE bool goes_before(const DispatchArgs* args, int64_t token, int32_t k,
 struct OtherChunks {
   int32_t before;      // Routes to the same rank, before the chunk,
   int32_t num_routes;  // and before or behind it.
-  int32_t lower;       // Lower ranks whose first route is outside the chunk.
 };
 MOEWAY_RARE OtherChunks other_chunks(const DispatchArgs* args, int64_t token, int32_t base, int32_t n, int32_t dst) {
-  OtherChunks other{0, 0, 0};
+  OtherChunks other{0, 0};
   MOEWAY_ROLL
   for (int32_t j = 0; j < args->round.shape().topk; ++j) {
     if (j >= base && j < base + n) continue;
@@ -122,9 +142,39 @@ MOEWAY_RARE OtherChunks other_chunks(const DispatchArgs* args, int64_t token, in
     const int32_t rank = args->round.heap.owners.of(expert);
     other.before += j < base && rank == dst;
     other.num_routes += rank == dst;
-    other.lower += rank < dst && !goes_before(args, token, j, rank);
   }
   return other;
+}
+
+// Sets of ranks, 32 at a time: of the ranks low .. low + 31 a mask.
+inline constexpr int32_t kRankBits = 32;
+MOEWAY_FN uint32_t rank_bit(int32_t rank, int32_t low) {
+  return rank >= low && rank < low + kRankBits ? uint32_t{1} << (rank - low) : 0;
+}
+// How many of `ranks` are below `rank`.
+MOEWAY_FN int32_t num_below(uint32_t ranks, int32_t rank, int32_t low) {
+  if (rank >= low + kRankBits) return exec::popcount(ranks);
+  return rank < low ? 0 : exec::popcount(ranks & exec::below(rank - low));
+}
+// Those that own an expert of the token.
+template <class Config, class Team>
+MOEWAY_FN uint32_t ranks_of(const Team& team, const DispatchArgs& args, int64_t token, int32_t low) {
+  uint32_t ranks = 0;
+  MOEWAY_ROLL
+  for (int32_t base = 0; base == 0 || unusual<Config>(base < args.round.shape().topk); base += exec::kSpread) {
+    ranks |= team.unite(exec::spread_size(args.round.shape().topk - base), [&](int i) {
+      const int32_t expert = args.named_expert(token, base + i);
+      return expert < 0 ? 0 : rank_bit(args.round.heap.owners.of(expert), low);
+    });
+  }
+  return ranks;
+}
+// f(low) for the sets.
+template <class Config, class F>
+MOEWAY_FN void for_each_set(int32_t num_ranks, F f) {
+  f(0);
+  MOEWAY_ROLL
+  for (int32_t low = kRankBits; unusual<Config>(low < num_ranks); low += kRankBits) f(low);
 }
 
 }  // namespace moeway::kernels::direct

@@ -35,11 +35,15 @@ class TokenReceiver {
         bits_(args.round.heap.route_bits),
         num_local_(args.round.heap.owners.count(args.round.rank)) {}
 
+  // What the header of the `index`-th token of `src` holds now, for recv(): it may not have come, or never come.
+  MOEWAY_FN Header look(int32_t src, int64_t index) const {
+    return team_.spread(exec::spread_size(shape_.topk), [&](int j) { return entry(src, index, j); });
+  }
+
   // Waits for the `index`-th token of `src`, copies it to its rows and keeps where they are. False if the launch must
-  // end.
-  MOEWAY_FN bool recv(int32_t src, int64_t index) const {
-    Header header;
-    if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &header)) return false;
+  // end. If `looked`, `header` is what look() found.
+  MOEWAY_FN bool recv(int32_t src, int64_t index, Header header, bool looked) const {
+    if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &header, looked)) return false;
     const layout::TokenHead head = layout::TokenHead::unpack(header.get(0).head);
     if (!possible(head)) {
       team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
@@ -64,18 +68,24 @@ class TokenReceiver {
   template <class Hold>
   MOEWAY_FN bool place_own(int64_t token, const typename Team::Held& held, Hold hold) const {
     std::byte* memory = record(round_.rank, token);
-    const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
     auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    // As many as there may be, before it is known how many there are.
+    const auto read = [&](int32_t base) {
+      return team_.spread(exec::spread_size(shape_.topk - base), [&](int j) { return kept[base + j]; });
+    };
+    Places given = read(0);
+    const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
     MOEWAY_ROLL
-    for (int32_t base = 0; base < received->num_routes; base += exec::kSpread) {
-      const int32_t n = exec::spread_size(received->num_routes - base);
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
+      if (unusual<Config>(base > 0)) given = read(base);
+      const int32_t n = exec::spread_size(num_routes - base);
       const Places places = team_.spread(n, [&](int j) {
-        const layout::RowPlace& place = kept[base + j];
+        const layout::RowPlace place = given.mine(j);
         return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
       });
       if (!known(round_.rank, token, places, n)) return false;  // The routes were changed meanwhile.
       MOEWAY_ROLL
-      for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
+      for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(shape_.token())); ++chunk) {
         hold(chunk);
         copy_to_rows(held, places, n, chunk);
       }
@@ -89,18 +99,20 @@ class TokenReceiver {
   MOEWAY_FN void clear_source(int32_t src) const { clear_rows(int64_t{src} * shape_.max_tokens, 0, shape_.max_tokens); }
 
  private:
+  MOEWAY_FN bool whole_rows() const { return !unusual<Config>(!args_.whole_rows); }
   MOEWAY_FN std::byte* record(int32_t src, int64_t index) const {
     return round_.template at<std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
   }
 
-  // Routes base .. base + n - 1 of the header, as far as the token has them.
-  MOEWAY_FN bool recv_header(int32_t src, int64_t index, int32_t base, int32_t n, Header* header) const {
+  MOEWAY_FN HeaderEntry entry(int32_t src, int64_t index, int32_t route) const {
+    const auto* units = reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
+    return {exec::load_tagged(units), exec::load_tagged(units + 1 + route)};
+  }
+  // Routes base .. base + n - 1 of the header, as far as the token has them. `looked`: *header is what look() found.
+  MOEWAY_FN bool recv_header(int32_t src, int64_t index, int32_t base, int32_t n, Header* header, bool looked) const {
     const auto* units = reinterpret_cast<const exec::Unit*>(heap_ + round_.heap.header(parity_of(epoch_), src, index));
     return team_.receive(
-        header, n,
-        [&](int j) {
-          return HeaderEntry{exec::load_tagged(units), exec::load_tagged(units + 1 + base + j)};
-        },
+        header, n, looked, [&](int j) { return entry(src, index, base + j); },
         [&](int j, const HeaderEntry& entry) {
           return exec::has_tag(entry.head, epoch_) &&
                  (base + j >= layout::TokenHead::unpack(entry.head).num_routes || exec::has_tag(entry.route, epoch_));
@@ -146,7 +158,7 @@ class TokenReceiver {
     MOEWAY_ROLL
     for (int32_t j = 0; j < n; ++j) {
       const Address to = addresses.get(j);
-      team_.place(held, row_at(to), args_.whole_rows, chunk);
+      team_.place(held, row_at(to), whole_rows(), chunk);
     }
   }
   MOEWAY_FN exec::TokenBytes row_at(const Address& to) const {
@@ -161,18 +173,20 @@ class TokenReceiver {
     const auto to_places = [&](int32_t n) {
       return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header->mine(j).route)); });
     };
+    typename Team::Held held;
+    look_at_payload(src, head.token, 0, &held);
     Places places = to_places(at_once(0));
     if (!known(src, index, places, at_once(0))) return false;
     keep(memory, src, head.token, 0, at_once(0), places);
-    if (!shape_.payload_tells() && !wait_payload(src, head.token)) return false;
-    typename Team::Held held;
+    if (!payload_tells<Config>(shape_) && !wait_payload(src, head.token)) return false;
     MOEWAY_ROLL
-    for (int chunk = 0; chunk < team_.num_chunks(format); ++chunk) {
+    for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(format)); ++chunk) {
+      if (unusual<Config>(chunk > 0)) look_at_payload(src, head.token, chunk, &held);
       if (!recv_payload(src, head.token, chunk, &held)) return false;
       copy_to_rows(held, places, at_once(0), chunk);
       MOEWAY_ROLL
-      for (int32_t base = exec::kSpread; base < head.num_routes; base += exec::kSpread) {
-        if (!recv_header(src, index, base, at_once(base), header)) return false;
+      for (int32_t base = exec::kSpread; unusual<Config>(base < head.num_routes); base += exec::kSpread) {
+        if (!recv_header(src, index, base, at_once(base), header, false)) return false;
         const Places more = to_places(at_once(base));
         if (!known(src, index, more, at_once(base))) return false;
         if (chunk == 0) keep(memory, src, head.token, base, at_once(base), more);
@@ -181,9 +195,13 @@ class TokenReceiver {
     }
     return true;
   }
+  MOEWAY_FN void look_at_payload(int32_t src, int32_t token, int chunk, typename Team::Held* held) const {
+    if (!payload_tells<Config>(shape_)) return;
+    team_.look(held, heap_ + round_.heap.payload(parity_of(epoch_), src, token), shape_.token(), chunk);
+  }
   MOEWAY_FN bool recv_payload(int32_t src, int32_t token, int chunk, typename Team::Held* held) const {
     std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, token);
-    if (!shape_.payload_tells()) {
+    if (!payload_tells<Config>(shape_)) {
       team_.get(held, slot, shape_.token(), chunk);
       return true;
     }
@@ -223,7 +241,7 @@ class TokenReceiver {
     int32_t previous = -1;
     if (index > 0) {
       Header before;
-      if (!recv_header(src, index - 1, 0, 1, &before)) return false;
+      if (!recv_header(src, index - 1, 0, 1, &before, false)) return false;
       previous = layout::TokenHead::unpack(before.get(0).head).token;
     }
     if (previous >= head.token) {
@@ -236,17 +254,17 @@ class TokenReceiver {
       std::byte* slot = heap_ + round_.heap.payload(parity_of(epoch_), src, head.token);
       typename Team::Held held;
       MOEWAY_ROLL
-      for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
+      for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(shape_.token())); ++chunk) {
         team_.get(&held, slot, shape_.token(), chunk);
-        team_.place(held, row_at({args_.out.row(0, row), args_.out_scales.row(0, row)}), args_.whole_rows, chunk);
+        team_.place(held, row_at({args_.out.row(0, row), args_.out_scales.row(0, row)}), whole_rows(), chunk);
       }
     }
     clear_rows(first, previous + 1, head.token);
     clear_rows(row, 0, 1);
     MOEWAY_ROLL
-    for (int32_t base = 0; base < head.num_routes; base += exec::kSpread) {
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < head.num_routes); base += exec::kSpread) {
       const int32_t n = exec::spread_size(head.num_routes - base);
-      if (base > 0 && !recv_header(src, index, base, n, header)) return false;
+      if (unusual<Config>(base > 0) && !recv_header(src, index, base, n, header, false)) return false;
       MOEWAY_ROLL
       for (int32_t j = 0; j < n; ++j) {
         const layout::Route route = bits_.unpack(header->get(j).route);

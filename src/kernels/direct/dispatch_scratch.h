@@ -12,8 +12,10 @@ namespace moeway::kernels::direct {
 class DispatchScratch {
  public:
   // While tokens are announced.
-  uint32_t* rows;   // [E]: routes to each expert before the next token.
-  uint32_t* slots;  // [W]: tokens to each rank before it.
+  uint32_t* rows;      // [E]: routes to each expert before the next token.
+  uint32_t* slots;     // [W]: tokens to each rank before it.
+  uint32_t* own_rows;  // [E], [W]: the same of the team's own share; in the last team alone.
+  uint32_t* own_slots;
 
   // From the counts of all sources on.
   uint32_t* num_rows;    // [L]: of each expert.
@@ -49,6 +51,8 @@ class DispatchScratch {
     take(&padded_rows, packed);
     take(&rows, shape.experts.num_experts);
     take(&slots, shape.num_ranks());
+    take(&own_rows, shape.experts.num_experts);
+    take(&own_slots, shape.num_ranks());
     take(&num_rows, local);
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());
