@@ -20,7 +20,18 @@ option(MOEWAY_X86_64_V3 "On x86-64, compile the kernels for processors with AVX2
 
 set(MOEWAY_CUDA OFF CACHE STRING "GPU kernels and NVLink: ON, OFF, or AUTO (if nvcc is found)")
 set_property(CACHE MOEWAY_CUDA PROPERTY STRINGS ON OFF AUTO)
-set(MOEWAY_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures, as CMake's CUDA_ARCHITECTURES takes them")
+if(CMAKE_CUDA_ARCHITECTURES)
+  set(architectures ${CMAKE_CUDA_ARCHITECTURES})
+else()
+  set(architectures 90)
+endif()
+set(MOEWAY_CUDA_ARCHITECTURES "${architectures}" CACHE STRING
+  "GPU architectures from 80 on, as CMake's CUDA_ARCHITECTURES takes them; \"80;90;100\" for A100, H100 and H200, B200")
+foreach(architecture IN LISTS MOEWAY_CUDA_ARCHITECTURES)
+  if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+    message(FATAL_ERROR "MOEWAY_CUDA_ARCHITECTURES is '${MOEWAY_CUDA_ARCHITECTURES}', expected numbers from 80 on")
+  endif()
+endforeach()
 
 set(MOEWAY_SANITIZE "" CACHE STRING "Sanitizers for everything in this build: \"\", \"address,undefined\" or \"thread\"")
 set(MOEWAY_DEPS_DIR "" CACHE PATH "A folder whose include/ and lib/ hold the libraries that the system lacks")

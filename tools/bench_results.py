@@ -41,6 +41,8 @@ def name_of(document, series):
     if shape["weights"] != "dispatch":
         parts.append(f"weights at {shape['weights']}")
     parts.append("four phases" if series["calls"] == "split" else "fused")
+    if document["job"].get("num_sms"):
+        parts.append(f"{document['job']['num_sms']} SMs")
     parts.append(f"{document['job']['sets']} set{'' if document['job']['sets'] == 1 else 's'}")
     return ", ".join(parts)
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/device_control.h"
+#include "launch/device_code.h"
 #include "launch/device_memory.h"
 #include "launch/direct_cuda.h"
 #include "layout/heap_layout.h"
@@ -79,7 +80,7 @@ class DeviceExecutor final : public Executor {
                                                  " ranks can have");
     }
     if (plan_.config.num_sms > 0) num_blocks_ = plan_.config.num_sms;
-    overlap_ = num_sharers == 1;
+    overlap_ = num_sharers == 1 && launch::overlaps_launches();
     return {};
   }
 
@@ -161,7 +162,12 @@ Result<std::unique_ptr<Executor>> make_device_executor(const Plan& plan, int ran
 
 Result<std::unique_ptr<transport::Transport>> make_device_transport(int device_index, Collective& collective,
                                                                     Deadline deadline) {
-  return transport::make_nvlink_transport(device_index, collective, deadline);
+  auto transport = transport::make_nvlink_transport(device_index, collective, deadline);
+  if (!transport.ok()) return transport;
+  // The transport has told what is wrong with the device itself.
+  const launch::DeviceGuard guard(device_index);
+  if (Status s = collective.agree(launch::device_code_status(), deadline); !s.ok()) return s;
+  return transport;
 }
 
 }  // namespace moeway::core

@@ -56,6 +56,7 @@ AllToAllConfig make_config(const Case& job) {
   config.distinct_experts = shape.distinct_experts ? 1 : 0;
   config.execution = job.execution;
   config.num_warps = job.num_warps;
+  config.num_sms = job.num_sms;
   config.timeout_ms = job.timeout_ms;
   return config;
 }
@@ -86,7 +87,7 @@ bool Job::create() {
   if (!rank_.expect_ok(sizes.status(), "sizes") || !check_sizes(sizes.value())) return false;
   Result<AllToAll> made = AllToAll::create(rank_.communicator(), config);
   if (!rank_.expect_ok(made.status(), "create")) return false;
-  all_to_all_ = std::make_unique<AllToAll>(std::move(made).value());
+  all_to_all_ = std::make_unique<SettledAllToAll>(std::move(made).value());
   for (Flight& flight : flights_) make_outputs(sizes.value(), flight);
   return true;
 }

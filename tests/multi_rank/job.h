@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "multi_rank/place.h"
 #include "multi_rank/ranks.h"
 #include "multi_rank/tensors.h"
 #include "reference/inputs.h"
@@ -39,6 +40,7 @@ struct Case {
   bool view = false;      // token_major: read the tokens where they lie instead of having them copied.
   Execution execution = kFibers;
   int num_warps = 4;
+  int num_sms = 0;  // Of devices.
   int rounds = 2;
   int max_delay_us = 0;  // Of the seeded sleep before each step of each rank.
   int late_rank = -1;    // This rank sleeps for late_us before every step.
@@ -70,7 +72,7 @@ class Job {
   bool dispatch(int round);
   bool combine(int round);
 
-  AllToAll& all_to_all() { return *all_to_all_; }
+  SettledAllToAll& all_to_all() { return *all_to_all_; }
   Routing routing(int round) { return flight(round).routing; }
 
   // The right arguments of the calls of a round, for tests that spoil one of them or do something else with them.
@@ -96,6 +98,7 @@ class Job {
     std::byte* view_x = nullptr;  // With Case::view: rows of x and of scales where they lie.
     std::byte* view_scales = nullptr;
     Tensor view_x_tensor, view_scales_tensor;
+    Memory<std::byte> view_x_copy, view_scales_copy;  // Where the heap cannot be read from here.
   };
 
   Flight& flight(int round) { return flights_[static_cast<size_t>(round % 2)]; }
@@ -122,7 +125,7 @@ class Job {
   const reference::Shape& shape_;
   const std::vector<reference::Batch>& batches_;
   reference::Random random_;
-  std::unique_ptr<AllToAll> all_to_all_;
+  std::unique_ptr<SettledAllToAll> all_to_all_;
   std::array<Flight, 2> flights_;
   std::array<reference::Received, 2> received_;
   int64_t padded_rows_ = 0;

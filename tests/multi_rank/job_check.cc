@@ -30,8 +30,8 @@ bool Job::take_view(int round) {
       all_to_all_->dispatch_view(own.routing, &own.view_x_tensor, with_scales ? &own.view_scales_tensor : nullptr);
   if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", dispatch_view")) return false;
   const Tensor& x = own.view_x_tensor;
-  own.view_x = static_cast<std::byte*>(x.data);
-  own.view_scales = static_cast<std::byte*>(own.view_scales_tensor.data);
+  own.view_x = place::readable(x, &own.view_x_copy);
+  own.view_scales = place::readable(own.view_scales_tensor, &own.view_scales_copy);
   const bool fits = x.ndim == 2 && x.shape[0] == shape_.num_ranks * shape_.max_tokens &&
                     x.shape[1] == shape_.row_elements() && x.dtype == to_moeway(shape_.dispatch_dtype) &&
                     (x.strides[1] == 1 || x.shape[1] == 1);
