@@ -161,6 +161,7 @@ benchmarks() {
   count=${sets%%,*}
   bench "split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
   bench "weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
+  bench "quantised-sets$count" --tokens "$tokens" --dtype bf16-to-fp8 --sets "$count" --no-baselines
   bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
 }
 

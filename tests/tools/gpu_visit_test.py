@@ -62,7 +62,7 @@ class GpuVisit(unittest.TestCase):
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
-        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 4)
+        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 5)
         self.assertIn("commit abc, 2 GPUs, 2 ranks", done.stdout)
         self.assertRegex(done.stdout, r"bf16, padded, fused, 1 set +7\.50")
         self.assertLessEqual(len(os.listdir(self.root / "results")), 8)
