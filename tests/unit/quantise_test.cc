@@ -39,7 +39,9 @@ TEST(Quantise, AScaleIsTheLargestElementDividedBy448) {
     ASSERT_EQ(std::bit_cast<float>(scale.bits), most * static_cast<float>(1.0 / 448.0));
     ASSERT_EQ(scale.factor, 448.0f / most);
     // The largest element becomes the largest that e4m3 has, but for what the floor takes.
-    if (most > 1e-4f) ASSERT_EQ(to_e4m3(most * scale.factor), 0x7eu) << most;
+    if (most > 1e-4f) {
+      ASSERT_EQ(to_e4m3(most * scale.factor), 0x7eu) << most;
+    }
   }
 }
 
