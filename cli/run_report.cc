@@ -35,9 +35,7 @@ std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
   if (!setup.device_note.empty()) text += fmt::format("             on the host: {}\n", setup.device_note);
   text += fmt::format("  shape      {} experts, top-{}, hidden {}, at most {} a rank and round\n", config.num_experts,
                       config.topk, config.hidden, counted(config.max_tokens, "token"));
-  text += fmt::format("  data       dispatch {}{}, rows {}, sums {}; layout {}{}; weights at {}\n",
-                      moeway_dtype_name(config.dispatch_dtype),
-                      config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)),
+  text += fmt::format("  data       dispatch {}, rows {}, sums {}; layout {}{}; weights at {}\n", dispatch_text(config),
                       moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype),
                       layout_name(config.layout),
                       config.layout == kExpertPacked ? fmt::format(", alignment {}", config.alignment) : "",

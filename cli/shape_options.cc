@@ -1,5 +1,7 @@
 #include "cli/shape_options.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +17,8 @@ const Names<DispatchType> kDispatchTypes = {{"bf16", DispatchType::kBf16},
                                             {"f32", DispatchType::kF32},
                                             {"fp8", DispatchType::kFp8},
                                             {"fp8-ue8m0", DispatchType::kFp8Ue8m0},
+                                            {"bf16-to-fp8", DispatchType::kBf16ToFp8},
+                                            {"bf16-to-fp8-ue8m0", DispatchType::kBf16ToFp8Ue8m0},
                                             {"bytes", DispatchType::kBytes}};
 const Names<std::optional<DType>> kSumTypes = {{"bf16", kBf16}, {"f16", kF16}, {"f32", kF32}};
 const Names<Layout> kLayouts = {{"padded", kExpertPadded}, {"packed", kExpertPacked}, {"token-major", kTokenMajor}};
@@ -33,7 +37,8 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
   add_choice(app, "--dtype", options.dtype, kDispatchTypes,
              "What dispatch moves [bf16]; fp8 is e4m3 with a float32\n"
              "scale for each 128 elements, fp8-ue8m0 with a power of\n"
-             "two as scale, bytes is opaque");
+             "two as scale; bf16-to-... gives bf16, which dispatch\n"
+             "quantises; bytes is opaque");
   add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
   add_form_options(app, options);
 }
@@ -86,6 +91,16 @@ AllToAllConfig config_of(const ShapeOptions& options) {
       config.dispatch_dtype = kF8E4M3;
       config.scales = options.dtype == DispatchType::kFp8 ? kScalesF32 : kScalesUe8m0;
       break;
+    case DispatchType::kBf16ToFp8:
+      config.dispatch_dtype = kF8E4M3;
+      config.scales = kScalesF32;
+      config.quantise = kQuantiseLargest;
+      break;
+    case DispatchType::kBf16ToFp8Ue8m0:
+      config.dispatch_dtype = kF8E4M3;
+      config.scales = kScalesUe8m0;
+      config.quantise = kQuantisePowerOfTwo;
+      break;
     case DispatchType::kBytes:
       config.dispatch_dtype = kBytes;
       config.token_bytes = options.token_bytes.value_or(options.hidden);
@@ -105,6 +120,7 @@ nlohmann::json shape_json(const AllToAllConfig& config) {
           {"max_tokens", config.max_tokens},
           {"dispatch_dtype", moeway_dtype_name(config.dispatch_dtype)},
           {"scales", scales_name(config.scales)},
+          {"quantise", quantise_name(config.quantise)},
           {"token_bytes", config.token_bytes},
           {"scale_bytes", config.scale_bytes},
           {"row_dtype", moeway_dtype_name(config.row_dtype)},
@@ -130,6 +146,14 @@ const char* scales_name(Scales scales) {
     default:
       return "none";
   }
+}
+const char* quantise_name(Quantise quantise) {
+  return quantise == kQuantiseNone ? "none" : quantise == kQuantiseLargest ? "largest" : "power_of_two";
+}
+std::string dispatch_text(const AllToAllConfig& config) {
+  return fmt::format("{}{}{}", config.quantise == kQuantiseNone ? "" : "bf16 quantised to ",
+                     moeway_dtype_name(config.dispatch_dtype),
+                     config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)));
 }
 const char* execution_name(Execution execution) {
   return execution == kFibers ? "fibers" : execution == kThreads ? "threads" : "lanes";

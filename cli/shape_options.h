@@ -13,7 +13,7 @@
 
 namespace moeway::cli {
 
-enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBytes };
+enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBf16ToFp8, kBf16ToFp8Ue8m0, kBytes };
 
 struct ShapeOptions {
   std::optional<int> ranks;
@@ -53,6 +53,9 @@ nlohmann::json shape_json(const AllToAllConfig& config);
 const char* layout_name(Layout layout);
 const char* weights_name(Weights weights);
 const char* scales_name(Scales scales);
+const char* quantise_name(Quantise quantise);
+// What dispatch moves: "f8_e4m3 + f32 scales", "bf16 quantised to f8_e4m3 + f32 scales".
+std::string dispatch_text(const AllToAllConfig& config);
 const char* execution_name(Execution execution);
 
 }  // namespace moeway::cli

@@ -5,6 +5,7 @@
 #   gpu_test             tests/gpu: ranks as threads, dealt out to the devices      sees include only
 #   issues_gpu_test      tests/issues, on devices; MOEWAY_GPU_RANKS_AS=processes   sees include only
 #   gpu_processes_test   tests/gpu/processes: a process per rank                   sees include only
+#   gpu_input_test       tests/gpu/input: what a device finds out by itself        sees src
 
 if(NOT MOEWAY_WITH_CUDA)
   return()
@@ -46,6 +47,11 @@ moeway_gpu_program(issues_gpu_test ${issues_sources})
 file(GLOB gpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/processes/*_test.cc)
 moeway_gpu_program(gpu_processes_test ${gpu_sources})
 
-set(gpu_programs kernels_cuda_test gpu_test issues_gpu_test gpu_processes_test)
+add_executable(gpu_input_test EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/gpu/input/device_input_test.cc)
+target_include_directories(gpu_input_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(gpu_input_test PRIVATE
+  moeway_internal moeway_reference moeway_flags GTest::gtest_main CUDA::cudart_static)
+
+set(gpu_programs kernels_cuda_test gpu_test issues_gpu_test gpu_processes_test gpu_input_test)
 set_target_properties(${gpu_programs} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_dependencies(moeway_cuda ${gpu_programs})

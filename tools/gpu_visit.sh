@@ -44,7 +44,7 @@ case "$seconds" in '' | *[!0-9]*) usage "--seconds: '$seconds', expected a whole
 
 mkdir -p "$out" build/gpu-visit/bench || exit 2
 out=$(cd "$out" && pwd)
-test_programs=(kernels_cuda_test gpu_test gpu_processes_test issues_gpu_test)
+test_programs=(kernels_cuda_test gpu_test gpu_input_test gpu_processes_test issues_gpu_test)
 build=build/gpu-visit moeway=build/gpu-visit/cli/moeway log=$out/visit.log failed=0
 : >"$log"
 : >"$out/steps.txt"
@@ -143,6 +143,7 @@ all_tests() {
   tested kernels_cuda_test 180
   tested gpu_test 400
   tested issues_gpu_test 600
+  tested gpu_input_test 120
   tested gpu_processes_test 300
   # A new process for each rank of each job takes seconds: what differs most between processes and threads.
   MOEWAY_GPU_RANKS_AS=processes tested issues_gpu_test 300 \
@@ -208,6 +209,7 @@ benchmarks() {
   count=${sets%%,*}
   bench "split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
   bench "weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
+  bench "quantised-sets$count" --tokens "$tokens" --dtype bf16-to-fp8 --sets "$count" --no-baselines
   bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
 }
 

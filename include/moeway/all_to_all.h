@@ -23,6 +23,11 @@ inline constexpr Scales kScalesF32 = MOEWAY_SCALES_F32;
 inline constexpr Scales kScalesUe8m0 = MOEWAY_SCALES_UE8M0;
 inline constexpr Scales kScalesBytes = MOEWAY_SCALES_BYTES;
 
+using Quantise = ::moeway_quantise;
+inline constexpr Quantise kQuantiseNone = MOEWAY_QUANTISE_NONE;
+inline constexpr Quantise kQuantiseLargest = MOEWAY_QUANTISE_LARGEST;
+inline constexpr Quantise kQuantisePowerOfTwo = MOEWAY_QUANTISE_POWER_OF_TWO;
+
 using Weights = ::moeway_weights;
 inline constexpr Weights kWeightsAtDispatch = MOEWAY_WEIGHTS_AT_DISPATCH;
 inline constexpr Weights kWeightsAtCombine = MOEWAY_WEIGHTS_AT_COMBINE;

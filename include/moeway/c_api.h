@@ -37,7 +37,6 @@ extern "C" {
 #endif
 
 // ---- Status
-// ---------------------------------------------------------------------------------------------------------------------
 
 typedef enum moeway_status MOEWAY_ENUM_TYPE {
   MOEWAY_OK = 0,
@@ -68,7 +67,6 @@ MOEWAY_API const char* moeway_version(void);
 MOEWAY_API int32_t moeway_has_cuda(void);
 
 // ---- Tensors
-// --------------------------------------------------------------------------------------------------------------------
 
 typedef enum moeway_dtype MOEWAY_ENUM_TYPE {
   MOEWAY_BF16 = 0,
@@ -101,7 +99,6 @@ MOEWAY_API int64_t moeway_dtype_bytes(moeway_dtype dtype);
 MOEWAY_API const char* moeway_dtype_name(moeway_dtype dtype);
 
 // ---- Bootstrap: how the ranks of a job find each other
-// ----------------------------------------------------------------------------
 
 typedef struct moeway_bootstrap moeway_bootstrap;
 typedef struct moeway_thread_group moeway_thread_group;
@@ -143,7 +140,6 @@ MOEWAY_API int32_t moeway_bootstrap_rank(const moeway_bootstrap* bootstrap);
 MOEWAY_API int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap);
 
 // ---- Communicator
-// -----------------------------------------------------------------------------------------------------------------
 
 typedef struct moeway_communicator moeway_communicator;
 
@@ -182,14 +178,11 @@ MOEWAY_API moeway_status moeway_communicator_close(moeway_communicator* communic
 MOEWAY_API void moeway_communicator_destroy(moeway_communicator* communicator);
 
 // ---- AllToAll: dispatch and combine of one shape
-// ------------------------------------------------------------------------------------
 
 typedef enum moeway_layout MOEWAY_ENUM_TYPE {
   MOEWAY_EXPERT_PADDED = 0,  // x [L, capacity, H]: for masked grouped GEMM.
-  MOEWAY_EXPERT_PACKED =
-      1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: for contiguous grouped GEMM.
-  MOEWAY_TOKEN_MAJOR =
-      2  // x [W * M, H]: the token t of rank r in row r * M + t: for fused MoE kernels that gather themselves.
+  MOEWAY_EXPERT_PACKED = 1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: contiguous.
+  MOEWAY_TOKEN_MAJOR = 2     // x [W * M, H]: token t of rank r in row r * M + t: for fused kernels that gather.
 } moeway_layout;
 
 typedef enum moeway_scales MOEWAY_ENUM_TYPE {
@@ -199,11 +192,16 @@ typedef enum moeway_scales MOEWAY_ENUM_TYPE {
   MOEWAY_SCALES_BYTES = 3   // `scale_bytes` opaque bytes a token.
 } moeway_scales;
 
+// Whether dispatch makes fp8 of bf16, with a scale for each block of 128 elements: docs/quantisation.md.
+typedef enum moeway_quantise MOEWAY_ENUM_TYPE {
+  MOEWAY_QUANTISE_NONE = 0,         // x is of dispatch_dtype, with scales if the config has them.
+  MOEWAY_QUANTISE_LARGEST = 1,      // x is bf16; a scale is the block's largest magnitude / 448. With f32 scales.
+  MOEWAY_QUANTISE_POWER_OF_TWO = 2  // The same, rounded up to a power of two. With f32 or ue8m0 scales.
+} moeway_quantise;
+
 typedef enum moeway_weights MOEWAY_ENUM_TYPE {
-  MOEWAY_WEIGHTS_AT_DISPATCH =
-      0,  // Weights travel with the tokens; a rank sends one weighted sum of its experts' rows back per token.
-  MOEWAY_WEIGHTS_AT_COMBINE =
-      1  // Rows come back one by one; the token's owner weighs and adds them. Not for token_major.
+  MOEWAY_WEIGHTS_AT_DISPATCH = 0,  // They travel with the tokens; a rank sends one weighted sum of its rows per token.
+  MOEWAY_WEIGHTS_AT_COMBINE = 1    // Rows come back one by one; the owner weighs and adds them. Not for token_major.
 } moeway_weights;
 
 typedef enum moeway_execution MOEWAY_ENUM_TYPE {
@@ -220,10 +218,11 @@ typedef struct moeway_all_to_all_config {
   int64_t hidden;               // H >= 1: elements of a row of x (typed dispatch) and of combine's rows and outputs.
   int64_t max_tokens;           // M >= 1: most tokens of a rank in one call.
   moeway_dtype dispatch_dtype;  // bf16 (default), f16, f32, f8_e4m3 or bytes.
-  int64_t token_bytes;     // Bytes of a row of x when dispatch_dtype is bytes, else 0 (default): follows from hidden.
-  moeway_scales scales;    // Default none.
-  int64_t scale_bytes;     // Bytes of a token's scales with MOEWAY_SCALES_BYTES, else 0 (default).
-  moeway_dtype row_dtype;  // The rows given to combine: bf16 (default), f16 or f32.
+  int64_t token_bytes;       // Bytes of a row of x when dispatch_dtype is bytes, else 0 (default): follows from hidden.
+  moeway_scales scales;      // Default none.
+  int64_t scale_bytes;       // Bytes of a token's scales with MOEWAY_SCALES_BYTES, else 0 (default).
+  moeway_quantise quantise;  // Default none. Else x is bf16 without scales; dispatch_dtype (f8_e4m3) and scales follow.
+  moeway_dtype row_dtype;    // The rows given to combine: bf16 (default), f16 or f32.
   moeway_dtype output_dtype;  // The sums that combine writes: bf16 (default), f16 or f32.
   moeway_layout layout;       // Default expert_padded.
   int64_t alignment;          // Rows, expert_packed only: each expert's first row is a multiple of it. Default 1.
@@ -233,8 +232,7 @@ typedef struct moeway_all_to_all_config {
                               // promise is an error of dispatch. Default 0: the same expert twice is two rows.
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
-  int32_t
-      num_warps;  // CPU ranks: warps that share the work of a call, 1 to 256. Default 4. Results do not depend on it.
+  int32_t num_warps;   // CPU ranks: warps that share a call's work, 1 to 256. Default 4. Results do not depend on it.
   int64_t timeout_ms;  // Limit of every wait for a peer. Default 30000, or MOEWAY_TIMEOUT_MS.
   // CUDA ranks: multiprocessors that a call may take; fewer leave the others to kernels that run at the same time. 0
   // (default): as many as the rank can have. Results do not depend on it.
@@ -295,11 +293,14 @@ MOEWAY_API moeway_status moeway_all_to_all_create(moeway_communicator* communica
 
 typedef struct moeway_dispatch_input {
   uint32_t struct_size;
-  moeway_tensor x;  // [T, H] dispatch_dtype ([T, token_bytes] for bytes); T from 0 to M, and may differ between ranks.
-  moeway_tensor scales;    // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales.
-  moeway_tensor topk_idx;  // [T, K] int32 or int64: experts, or -1 for no route.
-  moeway_tensor
-      topk_weights;  // [T, K] f32 with weights at dispatch; else ndim 0. Weights of routes that are -1 are not read.
+  moeway_tensor x;  // [T, H] dispatch_dtype (bytes: [T, token_bytes]; quantise: bf16); T from 0 to M, own to each rank.
+  moeway_tensor scales;  // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales, or with quantise.
+  moeway_tensor topk_idx;      // [T, K] int32 or int64: experts, or -1 for no route.
+  moeway_tensor topk_weights;  // [T, K] f32 with weights at dispatch; else ndim 0. Those of routes -1 are not read.
+  // Optional (ndim 0): int32 [1], the number of tokens when the call runs, 0 to T. Rows behind it are not read, nor
+  // written by combine. CUDA ranks read it on the device, in the stream's order, at every replay of a captured graph; it
+  // must not change while the call runs. Out of range it counts as 0 there, and is the result of a later call.
+  moeway_tensor num_tokens;
 } moeway_dispatch_input;
 
 typedef struct moeway_dispatch_output {
@@ -339,8 +340,8 @@ MOEWAY_API moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moe
 // received token, already weighted and summed over this rank's experts.
 MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* rows);
-// combine_recv: writes y [T, H] output_dtype, T as in the dispatch. `topk_weights` [T, K] f32 with weights at combine,
-// else null.
+// combine_recv: writes y [T, H] output_dtype, T the rows of the dispatch's x. `topk_weights` [T, K] f32 with weights at
+// combine, else null.
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
 

@@ -86,8 +86,13 @@ Status AllToAll::status() {
   if (const auto failure = executor_->failure()) {
     return fail(describe(*failure, communicator_->rank(), std::chrono::milliseconds(plan_.config.timeout_ms)));
   }
-  // Where the host cannot read the routing, the kernel has looked at it.
-  const uint64_t bad_route = *executor_->bad_route();
+  // What the host cannot read without waiting, the kernel has looked at.
+  const uint64_t bad_count = executor_->mistakes()->num_tokens;
+  if (bad_count != kernels::direct::kNoBadCount) {
+    return fail(bad_num_tokens("num_tokens of an earlier dispatch_send", static_cast<int32_t>(bad_count),
+                               static_cast<int32_t>(bad_count >> 32)));
+  }
+  const uint64_t bad_route = executor_->mistakes()->route;
   if (bad_route != kernels::direct::kNoBadRoute) {
     const auto topk = static_cast<uint64_t>(plan_.config.topk);
     return fail(

@@ -60,6 +60,9 @@ class AllToAll {
   Result<RoundState*> find_at(moeway_routing routing, Stage expected, const char* phase);
   Status on_my_device(std::initializer_list<NamedTensor> tensors) const;
   Status check_input(const moeway_dispatch_input& input) const;
+  Status check_payload(const moeway_dispatch_input& input) const;
+  Status check_routing(const moeway_dispatch_input& input) const;
+  Status bad_num_tokens(const char* what, int32_t given, int64_t rows) const;
   Status check_output(const moeway_dispatch_output& output) const;
   Status check_received_tensors(const moeway_dispatch_output& output) const;
   Status check_rows(const moeway_tensor& rows) const;

@@ -20,7 +20,7 @@ namespace {
 // What kernels tell the host, in memory that both reach.
 struct Reports {
   exec::DeviceReport failure;
-  uint64_t bad_route;
+  kernels::direct::Mistakes mistakes;
 };
 static_assert(sizeof(Reports) <= launch::kMappedBytes);
 
@@ -62,7 +62,7 @@ class DeviceExecutor final : public Executor {
     const Result<std::byte*> reports = launch::mapped_take();
     if (!reports.ok()) return reports.status();
     reports_ = reinterpret_cast<Reports*>(reports.value());
-    reports_->bad_route = kernels::direct::kNoBadRoute;
+    reports_->mistakes = {};
     if (Status s = copy(heap_table_, heaps_.data(), table_bytes); !s.ok()) return s;
     const std::vector<uint64_t> epochs(layout::kMaxTeams, hooks.first_epoch);
     std::byte* words = workspace_ + layout::WorkspaceLayout{plan_.shape}.epoch(0);
@@ -110,7 +110,7 @@ class DeviceExecutor final : public Executor {
 
   void set_stream(void* stream) override { stream_ = stream; }
   std::byte* workspace() const override { return workspace_; }
-  uint64_t* bad_route() override { return &reports_->bad_route; }
+  kernels::direct::Mistakes* mistakes() override { return &reports_->mistakes; }
   layout::Counters counters() const override {
     const launch::DeviceGuard guard(device_index_);
     layout::Counters counters{};

@@ -42,8 +42,8 @@ class Executor {
   virtual void tell_peers(exec::PeerWord word) = 0;
 
   virtual std::byte* workspace() const = 0;
-  // Where kernels say that a route cannot be; see DispatchArgs::bad_route.
-  virtual uint64_t* bad_route() = 0;
+  // Where kernels say what is wrong in the caller's arguments.
+  virtual kernels::direct::Mistakes* mistakes() = 0;
   virtual layout::Counters counters() const = 0;
 };
 

@@ -95,7 +95,7 @@ class HostExecutor final : public Executor {
   std::byte* workspace() const override {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(memory_.data()));
   }
-  uint64_t* bad_route() override { return &bad_route_; }
+  kernels::direct::Mistakes* mistakes() override { return &mistakes_; }
   layout::Counters counters() const override {
     layout::Counters counters;
     std::memcpy(&counters, workspace() + layout::WorkspaceLayout{plan_.shape}.counters(), sizeof counters);
@@ -117,7 +117,7 @@ class HostExecutor final : public Executor {
   std::vector<std::byte*> heaps_;
   std::unique_ptr<exec::HostGrid> grid_;
   std::optional<exec::Failure> failure_;
-  uint64_t bad_route_ = kernels::direct::kNoBadRoute;
+  kernels::direct::Mistakes mistakes_;
 };
 
 }  // namespace

@@ -32,5 +32,7 @@ Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int
 
 // Names for messages, as the enumerators are called.
 const char* layout_name(moeway_layout layout);
+const char* scales_name(moeway_scales scales);
+const char* quantise_name(moeway_quantise quantise);
 
 }  // namespace moeway::core

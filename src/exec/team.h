@@ -50,6 +50,8 @@
 // - Held: a token, or a chunk of one, held by the team: team.hold(), get() and take() fill it, put() and place() write
 //   it (exec/token_bytes.h says where tokens lie). A team with few lanes may hold it by reference, so what it was filled
 //   from must stay as it is. look() comes before the take() of the same slot and may start to read it.
+// - team.hold_quantised(): hold() of a bf16 row as e4m3 and scales (exec/quantise.h), with `room` of quantised_bytes() in
+//   scratch that stays until the next one. Ends with a barrier. The chunks of a token come in their order.
 // - Team::kElements, Team::kPieces, Team::Piece<T>: a lane's part of a slice of a row: kPieces pieces of kElements
 //   consecutive elements. team.pieces(slice, n, f): f(p, first, num) for this lane's pieces of the slice of an n-element
 //   row; num <= kElements. Piece has load, take, put, add_to, round and store.
@@ -65,6 +67,7 @@
 #include "exec/atomic.h"
 #include "exec/compiler.h"
 #include "exec/numeric.h"
+#include "exec/quantise.h"
 #include "exec/report.h"
 #include "exec/token_bytes.h"
 #include "exec/unit.h"

@@ -7,21 +7,25 @@ namespace moeway::launch {
 void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, kernels::direct::DispatchArgs args,
               const peers::LoadStorePeers& peers) {
   args.complete();
-  with_bool(args.round.shape().rows == layout::Rows::kTokenMajor, [&](auto token_major) {
+  const layout::Shape& shape = args.round.shape();
+  with_bool(shape.rows == layout::Rows::kTokenMajor, [&](auto token_major) {
     with_bool(kernels::direct::usual(args, 1), [&](auto usual) {
-      using Config = kernels::direct::DispatchConfig<decltype(token_major)::value, decltype(usual)::value>;
-      grid.launch(
-          [&](const exec::HostTeam& team) {
-            switch (half) {
-              case Half::kSend:
-                return kernels::direct::dispatch_send<Config>(team, args, peers);
-              case Half::kRecv:
-                return kernels::direct::dispatch_recv<Config>(team, args, peers);
-              case Half::kBoth:
-                return kernels::direct::dispatch<Config>(team, args, peers);
-            }
-          },
-          control);
+      with_bool(shape.quantises(), [&](auto quantise) {
+        using Config = kernels::direct::DispatchConfig<decltype(token_major)::value, decltype(usual)::value,
+                                                       decltype(quantise)::value>;
+        grid.launch(
+            [&](const exec::HostTeam& team) {
+              switch (half) {
+                case Half::kSend:
+                  return kernels::direct::dispatch_send<Config>(team, args, peers);
+                case Half::kRecv:
+                  return kernels::direct::dispatch_recv<Config>(team, args, peers);
+                case Half::kBoth:
+                  return kernels::direct::dispatch<Config>(team, args, peers);
+              }
+            },
+            control);
+      });
     });
   });
 }

@@ -10,7 +10,7 @@ import unittest
 from program import DATA, LIMIT_S, PROGRAM, TRACES, ProgramTest
 
 SMALL = ("--ranks", 3, "--experts", 7, "--topk", 3, "--tokens", 9, "--hidden", 130, "--ragged", "--rounds", 4)
-TYPES = ("bf16", "f16", "f32", "fp8", "fp8-ue8m0", "bytes")
+TYPES = ("bf16", "f16", "f32", "fp8", "fp8-ue8m0", "bf16-to-fp8", "bf16-to-fp8-ue8m0", "bytes")
 FORMS = (("padded", "dispatch"), ("padded", "combine"), ("packed", "dispatch"), ("packed", "combine"),
          ("token-major", "dispatch"))
 

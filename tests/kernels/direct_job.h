@@ -49,6 +49,7 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   config.token_bytes = shape.token_bytes;
   config.scales = static_cast<moeway_scales>(shape.scales);
   config.scale_bytes = shape.scale_bytes;
+  config.quantise = static_cast<moeway_quantise>(shape.quantise);
   config.row_dtype = to_dtype(shape.row_dtype);
   config.output_dtype = to_dtype(shape.output_dtype);
   config.layout = static_cast<moeway_layout>(shape.layout);
@@ -97,7 +98,9 @@ class Rank {
     backend_.set_peer_words(heap() + round().heap.peer_word(0), round().heap.peer_word(1));
   }
   std::vector<int32_t> num_rows() const { return {num_rows_.begin(), num_rows_.end()}; }
-  uint64_t bad_route() const { return bad_route_[0]; }
+  const direct::Mistakes& mistakes() const { return mistakes_[0]; }
+  // From now on dispatch reads the number of tokens, and tensors have room for max_tokens.
+  void set_num_tokens(int32_t num_tokens) { num_tokens_.assign(1, num_tokens); }
 
   direct::Round round(uint32_t lag = 0) {
     return {moeway::layout::HeapLayout{plan_.shape}, moeway::layout::WorkspaceLayout{plan_.shape},
@@ -107,21 +110,22 @@ class Rank {
   direct::DispatchArgs dispatch_args(reference::RankInput& input) {
     direct::DispatchArgs args{};
     args.round = round();
-    x_ = reachable(input.x);
+    x_ = reachable(reference::given_x(shape_, input));
     scales_ = reachable(input.scales);
     ids_ = reachable(input.topk_idx);
     weights_ = reachable(input.topk_weights);
     args.num_tokens = static_cast<int32_t>(input.num_tokens);
-    const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.dispatch_dtype));
+    args.num_tokens_at = num_tokens_.empty() ? nullptr : num_tokens_.data();
+    const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.given_dtype()));
     args.x = dense(x_.data(), shape_.row_elements(), element);
     const auto scale = static_cast<int32_t>(reference::dtype_bytes(shape_.scale_dtype()));
-    if (shape_.num_scales() > 0) args.scales = dense(scales_.data(), shape_.num_scales(), scale);
+    if (shape_.gives_scales()) args.scales = dense(scales_.data(), shape_.num_scales(), scale);
     args.topk_idx = {dense(ids_.data(), shape_.topk, 8)};
     if (shape_.weights == reference::Weights::kAtDispatch) {
       args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
     args.distinct_experts = shape_.distinct_experts;
-    args.bad_route = bad_route_.data();
+    args.mistakes = mistakes_.data();
     const int64_t rows = plan_.sizes.max_rows, row_bytes = shape_.row_bytes(), capacity = plan_.sizes.expert_capacity;
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     out_.assign(static_cast<size_t>(rows * row_bytes), std::byte{0xff});
@@ -168,19 +172,44 @@ class Rank {
     return num_foreign;
   }
 
-  // A whole round; "" or what is wrong with it.
+  // The first half of a round; "" or what is wrong with it.
+  std::string run_dispatch(reference::Batch& batch, bool fused) {
+    return run_dispatch(batch, dispatch_args(batch[static_cast<size_t>(rank_)]), fused);
+  }
+  // A whole round.
   std::string run(reference::Batch& batch, reference::Values values, bool fused) {
+    if (const std::string wrong = run_dispatch(batch, fused); !wrong.empty()) return wrong;
+    return run_combine(batch, values, fused);
+  }
+  // The same, the number of tokens told by a word in memory. Behind the tokens there are routes that cannot be.
+  std::string run_counted(reference::Batch& batch, reference::Values values, bool fused) {
     reference::RankInput& input = batch[static_cast<size_t>(rank_)];
-    const direct::DispatchArgs args = dispatch_args(input);
+    set_num_tokens(static_cast<int32_t>(input.num_tokens));
+    direct::DispatchArgs args = dispatch_args(input);
+    ids_.resize(static_cast<size_t>(shape_.max_tokens * shape_.topk), int64_t{1} << 40);
+    x_.resize(static_cast<size_t>(shape_.max_tokens * shape_.row_bytes()), std::byte{0x5a});
+    weights_.resize(ids_.size(), -7.0f);
+    args.topk_idx.matrix.data = reinterpret_cast<std::byte*>(ids_.data());
+    args.x.data = x_.data();
+    args.topk_weights.data = reinterpret_cast<std::byte*>(weights_.data());
+    args.num_tokens = static_cast<int32_t>(shape_.max_tokens);
+    if (const std::string wrong = run_dispatch(batch, args, fused); !wrong.empty()) return wrong;
+    return run_combine(batch, values, fused);
+  }
+
+ private:
+  std::string run_dispatch(const reference::Batch& batch, const direct::DispatchArgs& args, bool fused) {
     if (fused) {
       if (dispatch(Half::kBoth, args)) return "dispatch failed";
     } else {
       if (dispatch(Half::kSend, args)) return "dispatch_send failed";
       if (dispatch(Half::kRecv, args)) return "dispatch_recv failed";
     }
+    return check_dispatch(batch, reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity));
+  }
+  std::string run_combine(const reference::Batch& batch, reference::Values values, bool fused) {
+    const reference::RankInput& input = batch[static_cast<size_t>(rank_)];
     const reference::Received want = reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity);
-    if (const std::string wrong = check_dispatch(batch, want); !wrong.empty()) return wrong;
-
     Vector<std::byte> rows = make_rows(values, want);
     const int64_t row_bytes = shape_.hidden * reference::dtype_bytes(shape_.row_dtype);
     const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
@@ -205,7 +234,6 @@ class Rank {
 
   moeway::peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
 
- private:
   const std::byte* received_row(int64_t position) const { return out_.data() + position * shape_.row_bytes(); }
   const std::byte* received_scales(int64_t position) const {
     return out_scales_.data() + position * shape_.token_scale_bytes();
@@ -274,7 +302,8 @@ class Rank {
   Vector<int64_t> ids_, first_row_;
   Vector<float> weights_, topk_weights_;
   Vector<int32_t> source_, num_rows_, topk_idx_;
-  Vector<uint64_t> bad_route_{direct::kNoBadRoute};
+  Vector<int32_t> num_tokens_;  // Empty: the arguments say.
+  Vector<direct::Mistakes> mistakes_{direct::Mistakes{}};
 };
 
 // All ranks of a job, each with a geometry of its own.

@@ -16,6 +16,14 @@ const char* order_name(Order order) {
   return kNames[static_cast<int>(order)];
 }
 
+// `n` elements, which are some with something behind them.
+template <class T>
+std::vector<T> longer(const std::vector<T>& some, int64_t n) {
+  std::vector<T> all = some;
+  all.resize(static_cast<size_t>(n), static_cast<T>(0x5a));
+  return all;
+}
+
 const char* execution_name(Execution execution) {
   static const char* const kNames[] = {"fibers", "threads", "lanes"};
   return kNames[static_cast<int>(execution)];
@@ -31,9 +39,9 @@ std::string describe(const Case& job) {
   text << describe(job.shape) << " | routes " << (job.batch ? "given" : routes_name(job.routes)) << ", T "
        << kTokens[static_cast<int>(job.tokens)] << ", values " << kValues[static_cast<int>(job.values)] << ", ids "
        << kIds[static_cast<int>(job.ids)] << (job.views == Views::kStrided ? ", strided" : "") << ", "
-       << order_name(job.order) << (job.view ? ", view" : "") << ", combine every " << job.combine_every << ", "
-       << job.num_warps << " warps as " << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to "
-       << job.max_delay_us << " us, seed " << job.seed;
+       << order_name(job.order) << (job.view ? ", view" : "") << (job.counted ? ", counted" : "") << ", combine every "
+       << job.combine_every << ", " << job.num_warps << " warps as " << execution_name(job.execution) << ", "
+       << job.rounds << " rounds, delays to " << job.max_delay_us << " us, seed " << job.seed;
   return text.str();
 }
 
@@ -48,6 +56,7 @@ AllToAllConfig make_config(const Case& job) {
   config.token_bytes = shape.token_bytes;
   config.scales = to_moeway(shape.scales);
   config.scale_bytes = shape.scale_bytes;
+  config.quantise = to_moeway(shape.quantise);
   config.row_dtype = to_moeway(shape.row_dtype);
   config.output_dtype = to_moeway(shape.output_dtype);
   config.layout = to_moeway(shape.layout);
@@ -143,25 +152,32 @@ const reference::RankInput& Job::input(int round) const {
 DispatchInput Job::make_input(int round) {
   const reference::RankInput& given = input(round);
   Flight& own = flight(round);
-  const int64_t tokens = given.num_tokens;
-  own.x = InputTensor(to_moeway(shape_.dispatch_dtype), tokens, shape_.row_elements(), given.x.data(), case_.views,
-                      random_);
+  const int64_t tokens = num_given(round);
+  own.x = InputTensor(
+      to_moeway(shape_.given_dtype()), tokens, shape_.row_elements(),
+      longer(given_x(shape_, given), tokens * shape_.row_elements() * dtype_bytes(shape_.given_dtype())).data(),
+      case_.views, random_);
   const bool narrow = case_.ids == Ids::kI32 || (case_.ids == Ids::kPerRank && rank_.rank() % 2 == 0);
-  const std::vector<int32_t> narrow_idx(given.topk_idx.begin(), given.topk_idx.end());
-  const void* topk_idx = narrow ? static_cast<const void*>(narrow_idx.data()) : given.topk_idx.data();
+  // Behind the tokens there are routes that cannot be.
+  const std::vector<int64_t> wide_idx = longer(given.topk_idx, tokens * shape_.topk);
+  const std::vector<int32_t> narrow_idx(wide_idx.begin(), wide_idx.end());
+  const void* topk_idx = narrow ? static_cast<const void*>(narrow_idx.data()) : wide_idx.data();
   own.topk_idx = InputTensor(narrow ? kI32 : kI64, tokens, shape_.topk, topk_idx, case_.views, random_);
   DispatchInput in;
   in.x = own.x.tensor();
   in.topk_idx = own.topk_idx.tensor();
-  if (shape_.scales != reference::Scales::kNone) {
-    own.scales = InputTensor(to_moeway(shape_.scale_dtype()), tokens, shape_.num_scales(), given.scales.data(),
-                             case_.views, random_);
+  if (shape_.gives_scales()) {
+    own.scales = InputTensor(to_moeway(shape_.scale_dtype()), tokens, shape_.num_scales(),
+                             longer(given.scales, tokens * shape_.token_scale_bytes()).data(), case_.views, random_);
     in.scales = own.scales.tensor();
   }
   if (shape_.weights == reference::Weights::kAtDispatch) {
-    own.topk_weights = InputTensor(kF32, tokens, shape_.topk, given.topk_weights.data(), case_.views, random_);
+    own.topk_weights = InputTensor(kF32, tokens, shape_.topk, longer(given.topk_weights, tokens * shape_.topk).data(),
+                                   case_.views, random_);
     in.topk_weights = own.topk_weights.tensor();
   }
+  own.num_tokens = static_cast<int32_t>(given.num_tokens);
+  if (case_.counted) in.num_tokens = Tensor(&own.num_tokens, kI32, {1});
   return in;
 }
 
@@ -171,6 +187,7 @@ void Job::scramble_input(int round) {
   own.scales.scramble();
   own.topk_idx.scramble();
   own.topk_weights.scramble();
+  own.num_tokens = -1;
 }
 
 DispatchOutput Job::make_output(int round) {
@@ -244,7 +261,8 @@ bool Job::combine_recv(int round) {
 Tensor Job::combine_weights(int round) {
   Flight& own = flight(round);
   own.combine_weights =
-      InputTensor(kF32, input(round).num_tokens, shape_.topk, input(round).topk_weights.data(), case_.views, random_);
+      InputTensor(kF32, num_given(round), shape_.topk,
+                  longer(input(round).topk_weights, num_given(round) * shape_.topk).data(), case_.views, random_);
   return own.combine_weights.tensor();
 }
 

@@ -40,7 +40,8 @@ struct Case {
   bool view = false;      // token_major: read the tokens where they lie instead of having them copied.
   Execution execution = kFibers;
   int num_warps = 4;
-  int num_sms = 0;  // Of devices.
+  int num_sms = 0;       // Of devices.
+  bool counted = false;  // The number of tokens stands in memory; tensors have max_tokens rows.
   int rounds = 2;
   int max_delay_us = 0;  // Of the seeded sleep before each step of each rank.
   int late_rank = -1;    // This rank sleeps for late_us before every step.
@@ -79,7 +80,7 @@ class Job {
   DispatchInput make_input(int round);
   DispatchOutput make_output(int round);
   Tensor rows(int round) { return flight(round).rows.tensor(); }
-  Tensor y(int round) { return flight(round).y.first_rows(input(round).num_tokens); }
+  Tensor y(int round) { return flight(round).y.first_rows(num_given(round)); }
   Tensor combine_weights(int round);
   // A dispatch of other tensors that hold the round's inputs; compared as always.
   bool dispatch_with(int round, const DispatchInput& in);
@@ -91,6 +92,7 @@ class Job {
   struct Flight {
     Routing routing{};
     InputTensor x, scales, topk_idx, topk_weights, combine_weights;
+    int32_t num_tokens = 0;
     OutputTensor received_x, received_scales, num_rows, first_row, row_source, received_idx, received_weights;
     OutputTensor rows, y;
     bool with_first_row = true;
@@ -103,6 +105,8 @@ class Job {
 
   Flight& flight(int round) { return flights_[static_cast<size_t>(round % 2)]; }
   const reference::RankInput& input(int round) const;
+  // Rows of what is given to dispatch and to combine.
+  int64_t num_given(int round) const { return case_.counted ? shape_.max_tokens : input(round).num_tokens; }
   bool check_sizes(const AllToAllSizes& sizes);
   void make_outputs(const AllToAllSizes& sizes, Flight& flight);
   void scramble_input(int round);

@@ -52,6 +52,7 @@ Case draw_case(uint64_t seed) {
   job.routes = random.pick(reference::kAllRoutes);
   job.tokens = random.pick(kTokens);
   job.ids = random.pick(kIds);
+  job.counted = random.chance(25);
   job.views = random.chance(50) ? Views::kStrided : Views::kDense;
   job.order = random.pick(kOrders);
   job.view = job.shape.layout == reference::Layout::kTokenMajor && random.chance(50);

@@ -12,7 +12,7 @@ HEADER = pathlib.Path(__file__).resolve().parents[2] / "include" / "moeway" / "c
 TEXT = re.sub(r"//[^\n]*", "", HEADER.read_text(encoding="utf-8"))
 
 ENUMS = {"dtype": moeway.DType, "device_type": moeway.DeviceType, "layout": moeway.Layout, "scales": moeway.Scales,
-         "weights": moeway.Weights, "execution": moeway.Execution}
+         "quantise": moeway.Quantise, "weights": moeway.Weights, "execution": moeway.Execution}
 STRUCTS = {
     "tensor": _structs.TensorStruct, "communicator_options": _structs.CommunicatorOptionsStruct,
     "all_to_all_config": _structs.ConfigStruct, "all_to_all_sizes": _structs.SizesStruct,
@@ -52,7 +52,7 @@ def test_all_structs_of_the_header_are_there():
 
 @pytest.mark.parametrize("name", ENUMS)
 def test_an_enumeration_has_the_header_s_values(name):
-    prefix = {"scales": "SCALES_", "weights": "WEIGHTS_"}.get(name, "")
+    prefix = {"scales": "SCALES_", "quantise": "QUANTISE_", "weights": "WEIGHTS_"}.get(name, "")
     assert {prefix + member.name: member.value for member in ENUMS[name]} == values_of(name)
 
 

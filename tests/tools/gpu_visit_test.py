@@ -44,7 +44,7 @@ class GpuVisit(unittest.TestCase):
         self.program("programs/compute-sanitizer", "#!/bin/sh\necho sanitizing\n")
         self.program("build/gpu-visit/cli/moeway", MOEWAY)
         (self.root / "build/gpu-visit/cli/document.json").write_text(json.dumps(DOCUMENT), encoding="utf-8")
-        for name in ("kernels_cuda_test", "gpu_test", "gpu_processes_test", "issues_gpu_test"):
+        for name in ("kernels_cuda_test", "gpu_test", "gpu_input_test", "gpu_processes_test", "issues_gpu_test"):
             self.program(f"build/gpu-visit/tests/{name}", "#!/bin/sh\n")
 
     def program(self, name, text):
@@ -61,14 +61,14 @@ class GpuVisit(unittest.TestCase):
         done = self.visit("--steps", "tests,jobs,bench,sanitizer", "--layouts", "padded", "--sets", "1", "--commit", "abc")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         steps = (self.root / "results/steps.txt").read_text(encoding="utf-8")
-        for step in ("gpu_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
+        for step in ("gpu_test", "gpu_input_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
                      "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
             self.assertRegex(steps, rf"(?m)^ok +\d+ s  {step}$")
         self.assertRegex(steps, r"(?m)^SKIPPED +0 s  python tests: torch or pytest is missing$")
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
-        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 4)
+        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 5)
         self.assertIn("commit abc, 2 GPUs, 2 ranks", done.stdout)
         self.assertRegex(done.stdout, r"bf16, padded, fused, 1 set +7\.50")
         self.assertLessEqual(len(os.listdir(self.root / "results")), 8)

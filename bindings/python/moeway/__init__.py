@@ -9,7 +9,7 @@ from moeway.all_to_all import AllToAll, AllToAllStats, DispatchOutput, Routing
 from moeway.bootstrap import Bootstrap, ThreadGroup
 from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig, AllToAllSizes, expert_owner, first_expert, num_local_experts, sizes_of
-from moeway.enums import DeviceType, DType, Execution, Layout, Scales, Weights
+from moeway.enums import DeviceType, DType, Execution, Layout, Quantise, Scales, Weights
 from moeway.errors import (DeadlineExceededError, InternalError, InvalidArgumentError, MismatchError, MoewayError,
                            OutOfMemoryError, PeerLostError, UnavailableError, WrongStateError)
 from moeway.tensor import Tensor
@@ -19,7 +19,7 @@ __version__ = version()
 __all__ = [
     "AllToAll", "AllToAllConfig", "AllToAllSizes", "AllToAllStats", "Bootstrap", "Communicator", "DType",
     "DeadlineExceededError", "DeviceType", "DispatchOutput", "Execution", "InternalError", "InvalidArgumentError",
-    "Layout", "MismatchError", "MoewayError", "OutOfMemoryError", "PeerLostError", "Routing", "Scales", "Tensor",
-    "ThreadGroup", "UnavailableError", "Weights", "WrongStateError", "expert_owner", "first_expert",
+    "Layout", "MismatchError", "MoewayError", "OutOfMemoryError", "PeerLostError", "Quantise", "Routing", "Scales",
+    "Tensor", "ThreadGroup", "UnavailableError", "Weights", "WrongStateError", "expert_owner", "first_expert",
     "has_cuda", "num_local_experts", "sizes_of", "version",
 ]

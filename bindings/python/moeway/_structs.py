@@ -52,6 +52,7 @@ class ConfigStruct(VersionedStruct):
         ("token_bytes", c_int64),
         ("scales", c_int32),
         ("scale_bytes", c_int64),
+        ("quantise", c_int32),
         ("row_dtype", c_int32),
         ("output_dtype", c_int32),
         ("layout", c_int32),
@@ -96,6 +97,7 @@ class InputStruct(VersionedStruct):
         ("scales", TensorStruct),
         ("topk_idx", TensorStruct),
         ("topk_weights", TensorStruct),
+        ("num_tokens", TensorStruct),
     ]
 
 

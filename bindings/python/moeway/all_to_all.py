@@ -19,7 +19,7 @@ from moeway._streams import current_stream, stream_pointer
 from moeway._structs import InputStruct, OutputStruct, RoutingStruct, StatsStruct, TensorStruct
 from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig, AllToAllSizes, sizes_of
-from moeway.enums import DeviceType, DType, Layout, Scales
+from moeway.enums import DeviceType, DType, Layout, Quantise, Scales
 from moeway.tensor import TensorLike, struct_of
 
 __all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "Routing"]
@@ -32,7 +32,7 @@ class Routing(NamedTuple):
 
     object: int  # the AllToAll it came from
     dispatch: int  # its how-manieth dispatch, from 1
-    num_tokens: int  # T of the dispatch, and so of y
+    num_tokens: int  # T of the dispatch, the rows of x, and so of y
     kind: str  # the library of the dispatch's tensors: where outputs come from that the caller does not give
 
     def to_struct(self) -> RoutingStruct:
@@ -85,21 +85,26 @@ class AllToAll:
         self._device_type, self._device_index = communicator.device_type, communicator.device_index
         self._rank, self._size = communicator.rank, communicator.size
         # What raw elements are taken for.
-        self._expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
+        scales = _SCALES_DTYPES.get(self.config.scales)
+        self._expected = {"x": self.config.dispatch_dtype, "scales": scales}
+        quantises = self.config.quantise != Quantise.NONE
+        self._expected_in = {"x": DType.BF16} if quantises else self._expected
         self._pinned_stream: Optional[Tuple[Optional[int]]] = None
         communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
                                      ctypes.byref(self.config.to_struct()), ctypes.byref(self._handle))
         self.sizes: AllToAllSizes = sizes_of(self.config, self._rank, self._size)
 
     def dispatch_send(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
-                      scales: Optional[TensorLike] = None) -> Routing:
+                      scales: Optional[TensorLike] = None, num_tokens: Optional[TensorLike] = None) -> Routing:
         """Sends x[t] (and its scales) once to every rank that owns one of t's experts. Never waits for a peer.
 
-        x [T, H] dispatch_dtype ([T, token_bytes] for bytes), topk_idx [T, K] int32 or int64 with -1 for no route,
-        topk_weights [T, K] f32 with weights at dispatch and else None, scales [T, num_scales]. Strides may be any.
+        x [T, H] dispatch_dtype (bf16 with quantise; [T, token_bytes] for bytes), topk_idx [T, K] int32 or int64 with
+        -1 for no route, topk_weights [T, K] f32 with weights at dispatch and else None, scales [T, num_scales]. Strides
+        may be any. num_tokens: an int32 tensor of one element on the rank's device, read when the call runs (in a
+        replayed graph at each replay): only that many rows are tokens, and combine leaves y behind them as it is.
         """
         self._follow_stream()
-        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
         call(lib.moeway_dispatch_send, self._handle, ctypes.byref(given), ctypes.byref(routing))
         return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x))
 
@@ -114,12 +119,12 @@ class AllToAll:
         return output
 
     def dispatch(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
-                 scales: Optional[TensorLike] = None,
-                 output: Optional[DispatchOutput] = None) -> Tuple[Routing, DispatchOutput]:
+                 scales: Optional[TensorLike] = None, output: Optional[DispatchOutput] = None,
+                 num_tokens: Optional[TensorLike] = None) -> Tuple[Routing, DispatchOutput]:
         """dispatch_send and dispatch_recv in one call."""
         self._follow_stream()
         output = self.allocate_output(_arrays.kind_of(x)) if output is None else output
-        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
         call(lib.moeway_dispatch, self._handle, ctypes.byref(given), ctypes.byref(self._output(output)),
              ctypes.byref(routing))
         return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x)), output
@@ -239,21 +244,26 @@ class AllToAll:
         return _arrays.empty(kind, shape, dtype, self._device_type, self._device_index)
 
     def _input(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike],
-               scales: Optional[TensorLike]) -> InputStruct:
+               scales: Optional[TensorLike], num_tokens: Optional[TensorLike]) -> InputStruct:
         struct = InputStruct()
-        self._fill(struct, {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}, False)
+        tensors = {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}
+        if num_tokens is not None:  # In c_api.h a tensor without dimensions is none.
+            tensors["num_tokens"] = num_tokens.reshape(1) if getattr(num_tokens, "ndim", 1) == 0 else num_tokens
+        self._fill(struct, tensors, self._expected_in, False)
         return struct
 
     def _output(self, output: DispatchOutput) -> OutputStruct:
         struct = OutputStruct()
-        self._fill(struct, {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}, True)
+        tensors = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+        self._fill(struct, tensors, self._expected, True)
         return struct
 
-    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], write: bool) -> None:
+    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], expected: Dict[str, Optional[DType]],
+              write: bool) -> None:
         # Fields are copies; what keeps the memory alive hangs on the originals.
         struct.originals = []
         for name, value in tensors.items():
-            tensor = self._struct(name, value, self._expected.get(name), write)
+            tensor = self._struct(name, value, expected.get(name), write)
             struct.originals.append(tensor)
             setattr(struct, name, tensor)
 

@@ -10,7 +10,7 @@ from typing import Any, Type, TypeVar, Union
 
 from moeway.errors import InvalidArgumentError
 
-__all__ = ["DeviceType", "DType", "Execution", "Layout", "Scales", "Weights"]
+__all__ = ["DeviceType", "DType", "Execution", "Layout", "Quantise", "Scales", "Weights"]
 
 
 class DType(enum.IntEnum):
@@ -56,6 +56,14 @@ class Scales(enum.IntEnum):
     F32 = 1
     UE8M0 = 2
     BYTES = 3
+
+
+class Quantise(enum.IntEnum):
+    """Whether dispatch makes fp8 of bf16, and what a block's scale is. docs/quantisation.md has every number."""
+
+    NONE = 0
+    LARGEST = 1
+    POWER_OF_TWO = 2
 
 
 class Weights(enum.IntEnum):

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "exec/cuda/piece.h"
+#include "exec/cuda/quantise.h"
 #include "exec/cuda/queue.h"
 #include "exec/device_control.h"
 #include "exec/team.h"
@@ -257,6 +258,11 @@ class CudaTeam {
       units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = gather_unit(&copy, u); });
     }
   }
+  __device__ void hold_quantised(Held* held, const TokenBytes& from, bool whole, const TokenFormat& format,
+                                 Scaling scaling, std::byte* room, int chunk) const {
+    quantise_units<kSize>(held->unit, from, whole, chunk * (kSize * kHeld) + lane_, format, scaling, room,
+                          [&] { sync(); });
+  }
   __device__ void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating,
                       int chunk) const {
     auto* to = reinterpret_cast<Unit*>(slot);
@@ -303,6 +309,9 @@ class CudaTeam {
   }
   // Bytes of scratch that a held token takes.
   static __host__ __device__ int64_t held_bytes(const TokenFormat&) { return 0; }
+  static __host__ __device__ int64_t quantised_bytes(const TokenFormat& format) {
+    return int64_t{16} * units_of(format.scales_bytes);
+  }
 
   // ---- Rows
   static constexpr int kSliceElements = kSize * kPieces * kElements;

@@ -216,6 +216,8 @@ class HostTeam {
   // ---- Tokens
   static int num_chunks(const TokenFormat&) { return 1; }
   void hold(Held* held, const TokenBytes& from, bool, int) const { held->from = from; }
+  void hold_quantised(Held* held, const TokenBytes& from, bool, const TokenFormat& format, Scaling scaling,
+                      std::byte* room, int) const;
   void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating, int) const;
   void get(Held* held, std::byte* slot, const TokenFormat& format, int) const { held->from = in_slot(slot, format); }
   void look(Held*, const std::byte*, const TokenFormat&, int) const {}
@@ -244,6 +246,7 @@ class HostTeam {
     copy(to.scales, held.from.scales);
   }
   static int64_t held_bytes(const TokenFormat& format) { return int64_t{16} * format.num_units(); }
+  static int64_t quantised_bytes(const TokenFormat& format) { return int64_t{16} * format.num_units(); }
 
   // ---- Rows
   int slices(int num_elements) const { return (num_elements + slice_elements() - 1) / slice_elements(); }

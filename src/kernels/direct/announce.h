@@ -27,7 +27,8 @@ MOEWAY_FN void release_credit(const Team& team, const Round& round, const Peers&
 
 // Relaxed: the host reads it after the launch.
 MOEWAY_RARE void report_route(const DispatchArgs* args, int64_t token, int64_t k) {
-  exec::min_relaxed<exec::Scope::kDevice>(args->bad_route, static_cast<uint64_t>(token * args->round.shape().topk + k));
+  exec::min_relaxed<exec::Scope::kDevice>(&args->mistakes->route,
+                                          static_cast<uint64_t>(token * args->round.shape().topk + k));
 }
 
 template <class Team>

@@ -103,8 +103,9 @@ template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
-  const uint64_t epoch = begin_send(team, round, scratch);
-  const Share share(team.id(), team.count(), args.num_tokens);
+  const Sending sending = begin_send(team, args, scratch);
+  const uint64_t epoch = sending.epoch;
+  const Share share(team.id(), team.count(), sending.num_tokens);
   const bool last = team.id() == team.count() - 1;
   // token_major leaves every token in the heap first: the caller may want to read it there.
   constexpr bool own_direct = !Config::kTokenMajor;
@@ -117,7 +118,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
       [&](const auto& half) {
         if (last) release_credit(half, round, peers, epoch);
         if (share.begin < share.end) {
-          here = TokenSender(Config{}, half, args, peers, epoch, own_direct).send(share.begin, &held);
+          here = make_sender<Config>(half, args, peers, epoch, scratch, own_direct).send(share.begin, &held);
         }
         return true;
       },
@@ -133,7 +134,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
   const bool received = team.both(
       [&](const auto& half) {
         if (last) add_sent(half, round, scratch);
-        const TokenSender sender(Config{}, half, args, peers, epoch, own_direct);
+        const auto sender = make_sender<Config>(half, args, peers, epoch, scratch, own_direct);
         const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
         MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) {
@@ -151,7 +152,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
         return !last || Counts(half, args, peers, epoch, scratch).recv_credit();
       });
   if (!received) return;
-  end_send(team, round, epoch, args.num_tokens);
+  end_send(team, round, sending);
 }
 
 }  // namespace moeway::kernels::direct

@@ -8,6 +8,16 @@
 namespace moeway::kernels::direct {
 
 inline constexpr uint64_t kNoBadRoute = ~uint64_t{0};
+inline constexpr uint64_t kNoBadCount = ~uint64_t{0};
+
+// What kernels find wrong in what a caller gave them. The round goes on; the caller is told.
+struct Mistakes {
+  // A route that cannot be: token * K + k of the lowest one found, kNoBadRoute if none. It counts as -1.
+  uint64_t route = kNoBadRoute;
+  // A number of tokens that cannot be: the most that could be << 32 | what it was (int32); kNoBadCount if none. It counts
+  // as 0.
+  uint64_t num_tokens = kNoBadCount;
+};
 
 // The caller's routing: int32 or int64 ids, any strides.
 struct IndexView {
@@ -36,8 +46,9 @@ struct DispatchArgs {
 
   // In. Read by dispatch_send alone.
   int32_t num_tokens;
-  MatrixView x;
-  MatrixView scales;  // No columns without scales.
+  const int32_t* num_tokens_at;  // Unless null: how many they are is read there; num_tokens is then the most.
+  MatrixView x;                  // bf16 where the shape quantises, and then without scales.
+  MatrixView scales;             // No columns without scales.
   IndexView topk_idx;
   MatrixView topk_weights;  // float; no data when weights come with combine.
 
@@ -55,9 +66,7 @@ struct DispatchArgs {
   MatrixView out_topk_idx;  // token_major: int32 [W * M, K].
   MatrixView out_topk_weights;
 
-  // A route that cannot be: token * K + k of the lowest one found, kNoBadRoute if none. Such a route is treated as -1,
-  // and the round goes on; the caller is told.
-  uint64_t* bad_route;
+  Mistakes* mistakes;
 
   // Worked out by complete().
   bool whole_tokens;  // Every token, and every row, consists of whole units (exec/token_bytes.h).
@@ -79,12 +88,13 @@ struct DispatchArgs {
   MOEWAY_FN exec::TokenBytes token(int64_t i) const { return {x.part(i), scales.part(i)}; }
 };
 
-// Compile-time choices of a dispatch kernel: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts, and
-// whether the case is usual.
-template <bool kTokens, bool kIsUsual>
+// Compile-time choices of a dispatch kernel: whether rows are of tokens (layout::Rows::kTokenMajor) or of experts, whether
+// the case is usual, and whether one that sends quantises.
+template <bool kTokens, bool kIsUsual, bool kQuantises = false>
 struct DispatchConfig {
   static constexpr bool kTokenMajor = kTokens;
   static constexpr bool kUsual = kIsUsual;
+  static constexpr bool kQuantise = kQuantises;
 };
 
 // What a launch must be for kUsual: few routes of a token, few ranks, a token that a team holds at once and that consists, like

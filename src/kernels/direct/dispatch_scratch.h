@@ -25,6 +25,11 @@ class DispatchScratch {
   int64_t* first_row;    // [L]: of each expert; packed alone.
 
   std::byte* held;  // Team::held_bytes().
+  // Team::quantised_bytes(), where the shape quantises.
+  template <class Team>
+  MOEWAY_FN std::byte* quantised(const Team&, const layout::Shape& shape) const {
+    return held + Team::held_bytes(shape.token());
+  }
 
   MOEWAY_FN DispatchScratch(std::byte* memory, const layout::HeapLayout& heap) {
     lay_out(memory, heap.shape, heap.owners.max_local());
@@ -33,7 +38,8 @@ class DispatchScratch {
   template <class Team>
   static int64_t bytes(const layout::Shape& shape) {
     DispatchScratch scratch;
-    return scratch.lay_out(nullptr, shape, shape.experts.max_local()) + Team::held_bytes(shape.token());
+    return scratch.lay_out(nullptr, shape, shape.experts.max_local()) + Team::held_bytes(shape.token()) +
+           (shape.quantises() ? Team::quantised_bytes(shape.token()) : 0);
   }
 
  private:

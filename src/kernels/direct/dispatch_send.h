@@ -13,14 +13,15 @@ namespace moeway::kernels::direct {
 template <class Config, class Team, class Peers>
 class TokenSender {
  public:
-  MOEWAY_FN TokenSender(Config, const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
-                        bool own_direct)
+  MOEWAY_FN TokenSender(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+                        const DispatchScratch& scratch, bool own_direct)
       : team_(team),
         args_(args),
         round_(args.round),
         shape_(args.round.shape()),
         peers_(peers),
         epoch_(epoch),
+        scratch_(scratch),
         own_direct_(own_direct) {}
 
   // Sends the token and leaves it, or its last chunk, in `held`. Whether this rank has an expert of it.
@@ -29,7 +30,7 @@ class TokenSender {
     bool here = false;
     MOEWAY_ROLL
     for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(format)); ++chunk) {
-      team_.hold(held, args_.token(token), whole_tokens(), chunk);
+      hold(token, chunk, held);
       for_each_set<Config>(shape_.num_ranks(), [&](int32_t low) {
         MOEWAY_ROLL
         for (uint32_t rest = ranks_of<Config>(team_, args_, token, low); rest != 0; rest &= rest - 1) {
@@ -46,12 +47,19 @@ class TokenSender {
 
   // Chunk `chunk` of the token, whose last chunk `held` has.
   MOEWAY_FN void hold_again(int64_t token, int chunk, typename Team::Held* held) const {
-    if (unusual<Config>(team_.num_chunks(shape_.token()) > 1))
-      team_.hold(held, args_.token(token), whole_tokens(), chunk);
+    if (unusual<Config>(team_.num_chunks(shape_.token()) > 1)) hold(token, chunk, held);
   }
 
  private:
-  MOEWAY_FN bool whole_tokens() const { return !unusual<Config>(!args_.whole_tokens); }
+  MOEWAY_FN void hold(int64_t token, int chunk, typename Team::Held* held) const {
+    const bool whole = !unusual<Config>(!args_.whole_tokens);
+    if constexpr (Config::kQuantise) {
+      team_.hold_quantised(held, args_.token(token), whole, shape_.token(), shape_.scaling,
+                           scratch_.quantised(team_, shape_), chunk);
+    } else {
+      team_.hold(held, args_.token(token), whole, chunk);
+    }
+  }
   MOEWAY_FN std::byte* payload(int32_t dst, int64_t token) const {
     return peers_.heap(dst) + round_.heap.payload(parity_of(epoch_), round_.rank, token);
   }
@@ -75,38 +83,70 @@ class TokenSender {
   const layout::Shape& shape_;
   const Peers& peers_;
   const uint64_t epoch_;
+  const DispatchScratch& scratch_;
   const bool own_direct_;
 };
 
-// How every launch that sends begins: the epoch of what it sends.
+template <class Config, class Team, class Peers>
+MOEWAY_FN TokenSender<Config, Team, Peers> make_sender(const Team& team, const DispatchArgs& args, const Peers& peers,
+                                                       uint64_t epoch, const DispatchScratch& scratch,
+                                                       bool own_direct) {
+  return {team, args, peers, epoch, scratch, own_direct};
+}
+
+// Relaxed: the host reads it after the launch.
+MOEWAY_RARE void report_num_tokens(const DispatchArgs* args, int32_t given) {
+  exec::store_relaxed<exec::Scope::kSystem>(
+      &args->mistakes->num_tokens,
+      uint64_t{static_cast<uint32_t>(args->num_tokens)} << 32 | static_cast<uint32_t>(given));
+}
+
+// How many tokens the rank has, after begin().
 template <class Team>
-MOEWAY_FN uint64_t begin_send(const Team& team, const Round& round, const DispatchScratch& scratch) {
-  clear_counters(team, round.shape(), scratch);
+MOEWAY_FN int32_t given_tokens(const Team& team, const DispatchArgs& args) {
+  if (args.num_tokens_at == nullptr) return args.num_tokens;
+  const int32_t given = *args.num_tokens_at;
+  if (given >= 0 && given <= args.num_tokens) return given;
+  if (team.id() == 0) team.leader([&] { report_num_tokens(&args, given); });
+  return 0;
+}
+
+// What a launch that sends learns at its beginning.
+struct Sending {
+  uint64_t epoch;
+  int32_t num_tokens;
+};
+
+// How every such launch begins.
+template <class Team>
+MOEWAY_FN Sending begin_send(const Team& team, const DispatchArgs& args, const DispatchScratch& scratch) {
+  clear_counters(team, args.round.shape(), scratch);
   team.sync();
   team.begin();
-  return round.last_epoch(team) + 1;
+  return {args.round.last_epoch(team) + 1, given_tokens(team, args)};
 }
 
 // And how it ends: combine finds the number of tokens, the next launch the epoch.
 template <class Team>
-MOEWAY_FN void end_send(const Team& team, const Round& round, uint64_t epoch, int32_t num_tokens) {
+MOEWAY_FN void end_send(const Team& team, const Round& round, const Sending& sending) {
   if (team.id() == 0) {
-    team.leader([&] { *round.at<int32_t>(round.workspace.num_tokens(parity_of(epoch))) = num_tokens; });
+    team.leader([&] { *round.at<int32_t>(round.workspace.num_tokens(parity_of(sending.epoch))) = sending.num_tokens; });
   }
-  round.set_last_epoch(team, epoch);
+  round.set_last_epoch(team, sending.epoch);
 }
 
 template <class Config, class Team, class Peers>
 MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const Peers& peers) {
   const Round& round = args.round;
   const DispatchScratch scratch(team.scratch(), round.heap);
-  const uint64_t epoch = begin_send(team, round, scratch);
-  const Share share(team.id(), team.count(), args.num_tokens);
+  const Sending sending = begin_send(team, args, scratch);
+  const uint64_t epoch = sending.epoch;
+  const Share share(team.id(), team.count(), sending.num_tokens);
   const bool last = team.id() == team.count() - 1;
   team.both(
       [&](const auto& half) {
         if (last) release_credit(half, round, peers, epoch);
-        const TokenSender sender(Config{}, half, args, peers, epoch, false);
+        const auto sender = make_sender<Config>(half, args, peers, epoch, scratch, false);
         typename Team::Held held;
         MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) sender.send(token, &held);
@@ -117,7 +157,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
         return true;
       });
   if (last) add_sent(team, round, scratch);
-  end_send(team, round, epoch, args.num_tokens);
+  end_send(team, round, sending);
 }
 
 }  // namespace moeway::kernels::direct
