@@ -16,7 +16,7 @@ std::string rows_layout(int64_t value) { return layout_name(static_cast<moeway_l
 std::string weights(int64_t value) { return value == MOEWAY_WEIGHTS_AT_DISPATCH ? "at_dispatch" : "at_combine"; }
 std::string scales(int64_t value) {
   constexpr std::array kNames{"none", "f32", "ue8m0", "bytes"};
-  return kNames.at(static_cast<size_t>(value));
+  return value >= 0 && value < std::ssize(kNames) ? kNames[static_cast<size_t>(value)] : "unknown";
 }
 
 struct Field {

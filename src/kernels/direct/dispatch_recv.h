@@ -225,10 +225,12 @@ class TokenReceiver {
       Header before;
       if (!recv_header(src, index - 1, 0, 1, &before)) return false;
       previous = layout::TokenHead::unpack(before.get(0).head).token;
-    }
-    if (previous >= head.token) {
-      team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
-      return false;
+      // Another team looks at that header, maybe later. Taken as unsigned, a number that cannot be is none below this
+      // token's.
+      if (static_cast<uint32_t>(previous) >= static_cast<uint32_t>(head.token)) {
+        team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
+        return false;
+      }
     }
     const int64_t first = int64_t{src} * shape_.max_tokens, row = first + head.token;
     if (!wait_payload(src, head.token)) return false;
