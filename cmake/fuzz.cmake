@@ -8,8 +8,9 @@ endif()
 # What is fuzzed outside the library: the command's reading of route files.
 set(fuzzed_cli_sources line_reader.cc route_file.cc route_record.cc routes.cc)
 list(TRANSFORM fuzzed_cli_sources PREPEND ${PROJECT_SOURCE_DIR}/cli/)
-add_library(moeway_fuzz STATIC ${fuzzed_cli_sources}
-  ${PROJECT_SOURCE_DIR}/tests/fuzz/target.cc ${PROJECT_SOURCE_DIR}/tests/fuzz/libfuzzer_entry.cc)
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cc)
+list(FILTER fuzz_sources EXCLUDE REGEX "_(target|test)\\.cc$")
+add_library(moeway_fuzz STATIC ${fuzzed_cli_sources} ${fuzz_sources})
 target_include_directories(moeway_fuzz PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(moeway_fuzz PUBLIC moeway_internal moeway_flags moeway_json)
 

@@ -1,4 +1,5 @@
-// Text that another process has sent: it may lack its end, and hold what would steer the terminal of who reads it.
+// Text that comes from outside, of another process or the environment: it may lack its end, be of any length, and hold what
+// would steer the terminal of who reads it.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,12 @@ inline std::string printable(std::string_view text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
   }
   return printable;
+}
+
+// The same, cut off where it is long, for a message that quotes it.
+inline std::string quotable(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  return printable(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
 }
 
 }  // namespace moeway
