@@ -38,7 +38,7 @@ moeway_tensor TensorMemory::make(moeway_tensor right, Input& input) {
   }
   const uint8_t address = input.byte();
   Extent extent = extent_of(tensor);
-  const int64_t element = std::max<int64_t>(moeway_dtype_bytes(tensor.dtype), 1);
+  int64_t element = std::max<int64_t>(moeway_dtype_bytes(tensor.dtype), 1);
   if (extent.any && (extent.last - extent.first + 1) * static_cast<double>(element) > kMostBytes) {
     constexpr double kNoAddressSpace = 0x1p60;
     if (std::max(-extent.first, extent.last) > kNoAddressSpace) {
@@ -47,6 +47,7 @@ moeway_tensor TensorMemory::make(moeway_tensor right, Input& input) {
     } else {
       tensor = right;
       extent = extent_of(right);
+      element = moeway_dtype_bytes(right.dtype);
     }
   }
   if (!extent.any) return tensor;
