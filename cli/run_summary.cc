@@ -49,7 +49,9 @@ RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.
 }
 
 std::string mismatch_text(const Mismatch& mismatch) {
-  std::string text = fmt::format("rank {}, round {}: {}", mismatch.rank, mismatch.round, mismatch.what);
+  std::string text = fmt::format("rank {}, {}round {}: {}", mismatch.rank,
+                                 mismatch.object == 0 ? "" : fmt::format("object {}, ", mismatch.object),
+                                 mismatch.round, mismatch.what);
   if (mismatch.what == "sum") {
     text += fmt::format(" of token {}", mismatch.row);
   } else {

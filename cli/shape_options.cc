@@ -31,9 +31,7 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
   app.add_option("--experts", options.experts, "Number of experts [64]")->check(whole_number(1, kInt32Max));
   app.add_option("--topk", options.topk, "Experts a token goes to [8]")->check(whole_number(1, kInt32Max));
   app.add_option("--tokens", options.tokens, "Tokens of a rank in a round [128]")->check(whole_number(1, kManyBytes));
-  app.add_option("--hidden", options.hidden, "Elements of a token")
-      ->check(whole_number(1, kManyBytes))
-      ->capture_default_str();
+  app.add_option("--hidden", options.hidden, "Elements of a token [2048]")->check(whole_number(1, kManyBytes));
   add_choice(app, "--dtype", options.dtype, kDispatchTypes,
              "What dispatch moves [bf16]; fp8 is e4m3 with a float32\n"
              "scale for each 128 elements, fp8-ue8m0 with a power of\n"
@@ -72,7 +70,7 @@ std::string contradiction(const ShapeOptions& options) {
 
 AllToAllConfig config_of(const ShapeOptions& options) {
   AllToAllConfig config;
-  config.hidden = options.hidden;
+  config.hidden = options.hidden.value_or(kDefaultHidden);
   config.layout = options.layout;
   config.weights = options.weights;
   config.alignment = options.alignment.value_or(1);
@@ -103,7 +101,7 @@ AllToAllConfig config_of(const ShapeOptions& options) {
       break;
     case DispatchType::kBytes:
       config.dispatch_dtype = kBytes;
-      config.token_bytes = options.token_bytes.value_or(options.hidden);
+      config.token_bytes = options.token_bytes.value_or(config.hidden);
       config.scale_bytes = options.scale_bytes.value_or(16);
       config.scales = config.scale_bytes > 0 ? kScalesBytes : kScalesNone;
       break;

@@ -19,7 +19,7 @@ struct ShapeOptions {
   std::optional<int> ranks;
   std::optional<int32_t> experts, topk;
   std::optional<int64_t> tokens;
-  int64_t hidden = 2048;
+  std::optional<int64_t> hidden;
   DispatchType dtype = DispatchType::kBf16;
   std::optional<DType> rows_dtype, out_dtype;
   std::optional<int64_t> token_bytes, scale_bytes;
@@ -32,6 +32,7 @@ inline constexpr int kDefaultRanks = 8;
 inline constexpr int32_t kDefaultExperts = 64;
 inline constexpr int32_t kDefaultTopk = 8;
 inline constexpr int64_t kDefaultTokens = 128;
+inline constexpr int64_t kDefaultHidden = 2048;
 
 void add_shape_options(CLI::App& app, ShapeOptions& options);
 // Those of them that say of what form data is, without --dtype and --layout.

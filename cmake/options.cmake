@@ -12,6 +12,7 @@ option(MOEWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ${moeway_is_top})
 option(MOEWAY_BUILD_CLI "Build the command line `moeway` (needs CLI11 and nlohmann-json)" ${moeway_is_top})
 option(MOEWAY_BUILD_EXAMPLES "Build the examples" ${moeway_is_top})
 option(MOEWAY_BUILD_BENCH "Build the benchmarks (need MPI or Google Benchmark)" OFF)
+option(MOEWAY_FUZZ "Build the fuzz targets (need clang)" OFF)
 option(MOEWAY_WERROR "Treat warnings as errors" OFF)
 
 # The kernels' float32 sums are defined with fused multiply-add. Without this option they call fma() of the C library,

@@ -5,6 +5,7 @@
 #   multi_rank  whole jobs through the public interface     sees include only
 #   issues      faults seen elsewhere, one file each        sees include only
 #   cli         the command line                            sees cli
+#   fuzz        the fuzz targets on their corpora           sees src and cli
 #   headers     each public header compiled alone           sees include only
 #   install     a project that uses the installed package
 #   tools       the scripts of tools/
@@ -78,6 +79,9 @@ if(TARGET moeway_cli)
   list(PREPEND unit_links moeway_cli)
 endif()
 moeway_suite(unit ${unit_sources} LINK ${unit_links})
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cc)
+list(FILTER fuzz_sources EXCLUDE REGEX "/libfuzzer_entry\\.cc$")
+moeway_suite(fuzz ${fuzz_sources} LINK ${unit_links})
 # The command line is called as a user calls it; each of these scripts is one test.
 if(TARGET moeway_program)
   file(GLOB cli_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)

@@ -8,6 +8,7 @@
 #include "core/c_api_call.h"
 #include "core/c_api_objects.h"
 #include "core/plan.h"
+#include "exec/trace_range.h"
 
 using moeway::error;
 using moeway::invalid_argument;
@@ -16,6 +17,7 @@ using moeway::Status;
 using moeway::core::AllToAll;
 using moeway::core::c_call;
 using moeway::core::null_argument;
+using moeway::exec::TraceRange;
 
 namespace {
 
@@ -62,6 +64,7 @@ moeway_status moeway_all_to_all_get_sizes(const moeway_all_to_all_config* config
 
 moeway_status moeway_all_to_all_create(moeway_communicator* communicator, const moeway_all_to_all_config* config,
                                        moeway_all_to_all** all_to_all) {
+  const TraceRange range("moeway all_to_all_create");
   return c_call([&]() -> Status {
     if (communicator == nullptr) return null_argument("communicator");
     if (config == nullptr) return null_argument("config");
@@ -77,34 +80,40 @@ moeway_status moeway_all_to_all_create(moeway_communicator* communicator, const 
 
 moeway_status moeway_dispatch_send(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
                                    moeway_routing* routing) {
+  const TraceRange range("moeway dispatch_send");
   return on_object(all_to_all, {{"input", input}, {"routing", routing}},
                    [&](AllToAll& object) { return store_routing(object.dispatch_send(*input), routing); });
 }
 
 moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                    const moeway_dispatch_output* output) {
+  const TraceRange range("moeway dispatch_recv");
   return on_object(all_to_all, {{"output", output}},
                    [&](AllToAll& object) { return object.dispatch_recv(routing, *output); });
 }
 
 moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moeway_routing routing, const moeway_tensor* rows) {
+  const TraceRange range("moeway combine_send");
   return on_object(all_to_all, {{"rows", rows}}, [&](AllToAll& object) { return object.combine_send(routing, *rows); });
 }
 
 moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                   const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  const TraceRange range("moeway combine_recv");
   return on_object(all_to_all, {{"y", y}},
                    [&](AllToAll& object) { return object.combine_recv(routing, topk_weights, *y); });
 }
 
 moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
                               const moeway_dispatch_output* output, moeway_routing* routing) {
+  const TraceRange range("moeway dispatch");
   return on_object(all_to_all, {{"input", input}, {"output", output}, {"routing", routing}},
                    [&](AllToAll& object) { return store_routing(object.dispatch(*input, *output), routing); });
 }
 
 moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routing, const moeway_tensor* rows,
                              const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  const TraceRange range("moeway combine");
   return on_object(all_to_all, {{"rows", rows}, {"y", y}},
                    [&](AllToAll& object) { return object.combine(routing, *rows, topk_weights, *y); });
 }
@@ -135,6 +144,7 @@ moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all, m
 }
 
 moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all) {
+  const TraceRange range("moeway all_to_all_close");
   return on_object(all_to_all, {}, [](AllToAll& object) -> Status {
     object.close();
     return {};

@@ -10,6 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/c_api_call.h"
 #include "core/c_api_objects.h"
+#include "exec/trace_range.h"
 
 using moeway::Collective;
 using moeway::error;
@@ -18,6 +19,7 @@ using moeway::Result;
 using moeway::Status;
 using moeway::core::c_call;
 using moeway::core::null_argument;
+using moeway::exec::TraceRange;
 
 struct moeway_thread_group {
   std::shared_ptr<moeway::bootstrap::ThreadMeeting> meeting;
@@ -102,6 +104,7 @@ int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap) {
 
 moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap, const moeway_communicator_options* options,
                                          moeway_communicator** communicator) {
+  const TraceRange range("moeway communicator_create");
   const std::unique_ptr<moeway_bootstrap> taken(bootstrap);
   return c_call([&]() -> Status {
     if (bootstrap == nullptr) return null_argument("bootstrap");
@@ -139,6 +142,7 @@ const char* moeway_communicator_transport(const moeway_communicator* communicato
 }
 
 moeway_status moeway_communicator_barrier(moeway_communicator* communicator) {
+  const TraceRange range("moeway communicator_barrier");
   return c_call([&]() -> Status {
     if (communicator == nullptr) return null_argument("communicator");
     if (communicator->core == nullptr) return error(MOEWAY_WRONG_STATE, "the communicator is closed");

@@ -21,8 +21,10 @@ struct Experts {
   }
   // Requires 0 <= expert < num_experts.
   MOEWAY_FN int32_t owner(int32_t expert) const {
-    const int32_t in_large = num_large() * (small_count() + 1);
-    return expert < in_large ? expert / (small_count() + 1) : num_large() + (expert - in_large) / small_count();
+    const int64_t large_count = int64_t{small_count()} + 1;  // A lone rank may have all that int32 counts.
+    const int64_t in_large = num_large() * large_count;
+    return static_cast<int32_t>(expert < in_large ? expert / large_count
+                                                  : num_large() + (expert - in_large) / small_count());
   }
 };
 

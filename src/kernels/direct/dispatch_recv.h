@@ -63,7 +63,8 @@ class TokenReceiver {
     if (!recv_header(src, index, 0, exec::spread_size(shape_.topk), &token->header, looked)) return false;
     token->head = layout::TokenHead::unpack(token->header.get(0).head);
     const layout::TokenHead& head = token->head;
-    if (!possible(head) || previous(*token) >= head.token) {
+    // Another team looks at the header before, maybe later: as unsigned, a number that cannot be is none below this token's.
+    if (!possible(head) || static_cast<uint32_t>(previous(*token)) + 1 > static_cast<uint32_t>(head.token)) {
       team_.fail(corrupt(exec::Awaited::kHeader, src, index, shape_.max_tokens, head.token));
       return false;
     }

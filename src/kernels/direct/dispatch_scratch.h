@@ -48,8 +48,10 @@ class DispatchScratch {
   // Lays everything out; returns where `held` starts.
   MOEWAY_FN int64_t lay_out(std::byte* memory, const layout::Shape& shape, int64_t local) {
     int64_t offset = 0;
+    // As numbers: of no memory at all an address is none that may be moved.
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
     const auto take = [&](auto** array, int64_t n) {
-      *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory + offset);
+      *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(begin + static_cast<uintptr_t>(offset));
       offset += n * static_cast<int64_t>(sizeof(**array));
     };
     const int64_t packed = shape.rows == layout::Rows::kPacked ? local : 0;
@@ -63,7 +65,7 @@ class DispatchScratch {
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());
     offset = layout::round_up(offset, sizeof(exec::Unit));
-    held = memory + offset;
+    held = reinterpret_cast<std::byte*>(begin + static_cast<uintptr_t>(offset));
     return offset;
   }
 };
