@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -150,11 +151,13 @@ class Rank {
   }
 
   std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
-    return backend_.dispatch(half, args, {heaps_.data()});
+    return failure_ = backend_.dispatch(half, args, {heaps_.data()});
   }
   std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
-    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
+    return failure_ = backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
   }
+  // That of the latest launch.
+  const std::optional<moeway::exec::Failure>& failure() const { return failure_; }
 
   // Bytes of the output that are neither poison nor where the batch's rows belong.
   int64_t num_foreign_bytes(const reference::Batch& batch) const {
@@ -273,6 +276,7 @@ class Rank {
   Vector<float> weights_, topk_weights_;
   Vector<int32_t> source_, num_rows_, topk_idx_;
   Vector<uint64_t> bad_route_{direct::kNoBadRoute};
+  std::optional<moeway::exec::Failure> failure_;
 };
 
 // All ranks of a job, each with a geometry of its own.

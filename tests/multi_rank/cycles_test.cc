@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "multi_rank/check.h"
 #include "multi_rank/forms.h"
@@ -43,11 +44,20 @@ Footprint footprint() {
   return now;
 }
 
-std::string describe(const Footprint& before, const Footprint& after) {
-  const auto pair = [](int64_t was, int64_t is) { return std::to_string(was) + " -> " + std::to_string(is); };
-  return "descriptors " + pair(before.descriptors, after.descriptors) + ", threads " +
-         pair(before.threads, after.threads) + ", mappings " + pair(before.mappings, after.mappings) +
-         ", resident KiB " + pair(before.resident_bytes >> 10, after.resident_bytes >> 10);
+// At the end of each period.
+using Footprints = std::vector<Footprint>;
+
+std::string describe(const Footprints& all) {
+  std::string text;
+  const auto add = [&](const char* what, int64_t Footprint::*field, int64_t unit) {
+    text += (text.empty() ? "" : "; ") + std::string(what);
+    for (const Footprint& footprint : all) text += " " + std::to_string(footprint.*field / unit);
+  };
+  add("descriptors", &Footprint::descriptors, 1);
+  add("threads", &Footprint::threads, 1);
+  add("mappings", &Footprint::mappings, 1);
+  add("resident KiB", &Footprint::resident_bytes, 1024);
+  return text;
 }
 
 // "" if it is no more than it was.
@@ -129,31 +139,29 @@ TEST(Cycles, LeaveProcessesAsTheyWere) {
       for (const int communicator : {0, 1}) mkdir(meeting_of(directory, cycle, group, communicator).c_str(), 0700);
   RanksOptions options{kRanks, As::kProcesses, std::chrono::seconds(170), false};
   const RanksResult result = run_ranks(options, [&](Rank& rank) {
-    Footprint after_first;
+    Footprints footprints;
     for (int cycle = 0; cycle < kCycles && !rank.failed(); ++cycle) {
       run_cycle(rank, directory, cycle);
-      if (cycle == kPeriod - 1) after_first = footprint();
+      if (cycle % kPeriod == kPeriod - 1) footprints.push_back(footprint());
     }
-    const Footprint last = footprint();
-    rank.give(describe(after_first, last));
-    const std::string grown = growth(after_first, last);
-    rank.expect(grown.empty(),
-                "from cycle " + std::to_string(kPeriod) + " to " + std::to_string(kCycles) + " " + grown);
+    if (rank.failed()) return;
+    rank.give(describe(footprints));
+    const std::string grown = growth(footprints.front(), footprints.back());
+    rank.expect(grown.empty(), "after the first period and after the last: " + grown);
   });
   EXPECT_EQ(result.failures, "");
   for (int r = 0; r < kRanks; ++r) std::printf("rank %d: %s\n", r, result.text(r).c_str());
 }
 
 TEST(Cycles, LeaveAProcessOfThreadsAsItWas) {
-  Footprint after_first;
+  Footprints footprints;
   for (int cycle = 0; cycle < kCycles; ++cycle) {
     const Case job = cycle_case(cycle, 1 + cycle % 5);
     ASSERT_TRUE(expect_passes(job, As::kThreads));
-    if (cycle == kPeriod - 1) after_first = footprint();
+    if (cycle % kPeriod == kPeriod - 1) footprints.push_back(footprint());
   }
-  const Footprint last = footprint();
-  EXPECT_EQ(growth(after_first, last), "");
-  std::printf("%s\n", describe(after_first, last).c_str());
+  EXPECT_EQ(growth(footprints.front(), footprints.back()), "");
+  std::printf("%s\n", describe(footprints).c_str());
 }
 
 }  // namespace
