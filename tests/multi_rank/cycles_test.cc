@@ -70,7 +70,7 @@ std::string growth(const Footprint& before, const Footprint& after) {
   compare("threads", before.threads, after.threads, 0);
   // A sanitizer has maps and memory of its own. Elsewhere the allocator's heaps of threads come and go.
   if (!kSanitizer) compare("mappings", before.mappings, after.mappings, 12);
-  if (!kSanitizer) compare("resident bytes", before.resident_bytes, after.resident_bytes, int64_t{3} << 20);
+  if (!kSanitizer) compare("resident bytes", before.resident_bytes, after.resident_bytes, int64_t{1} << 20);
   return grown;
 }
 
