@@ -7,10 +7,13 @@
 // behind it goes, in pieces and in any order, before that signal; a signal is released.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "exec/unit.h"
