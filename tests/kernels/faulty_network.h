@@ -12,9 +12,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -37,7 +37,8 @@ struct Treatment {
 
 class FaultyNetwork {
  public:
-  explicit FaultyNetwork(const Treatment& treatment) : treatment_(treatment), random_(treatment.seed) {}
+  explicit FaultyNetwork(const Treatment& treatment)
+      : treatment_(treatment), random_(treatment.seed), order_(treatment.seed + 1) {}
 
   // `deliver` is run once, later, by deliver_due().
   void post(What what, int src, int dst, std::function<void()> deliver) {
@@ -61,7 +62,7 @@ class FaultyNetwork {
   void deliver_due() {
     std::vector<Message> due = take_due();
     for (size_t i = due.size(); treatment_.reorder && i > 1; --i) {
-      std::swap(due[i - 1], due[static_cast<size_t>(random_.between(0, static_cast<int64_t>(i) - 1))]);
+      std::swap(due[i - 1], due[static_cast<size_t>(order_.between(0, static_cast<int64_t>(i) - 1))]);
     }
     for (Message& message : due) {
       num_overtaken_ += message.number < latest_;
@@ -104,10 +105,12 @@ class FaultyNetwork {
   const Treatment treatment_;
   std::mutex mutex_;
   reference::Random random_;
+  reference::Random order_;         // Of deliver_due() alone.
   std::vector<Message> under_way_;  // In the order in which they were posted.
   std::optional<Drop> drop_;
-  uint64_t next_ = 0, latest_ = 0;
-  int64_t num_dropped_ = 0, num_overtaken_ = 0;
+  uint64_t next_ = 0;
+  uint64_t latest_ = 0;  // Of those delivered.
+  std::atomic<int64_t> num_dropped_{0}, num_overtaken_{0};
 };
 
 }  // namespace kernel_tests
