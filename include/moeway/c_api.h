@@ -7,7 +7,7 @@
 // - Structs that may grow open with `struct_size`. Fill them with their *_init function, then set what you need. These
 //   functions are inline: they know the struct as the caller was compiled with it, so a newer library sees how much of
 //   it there is.
-// - Objects may be used by one thread at a time. Different objects may be used by different threads at the same time.
+// - Objects may be used by one thread at a time, different ones at the same time; by a fork only to close or destroy.
 // - A call that all ranks must make, in the same order on all of them, is marked "collective".
 // - No function takes ownership of tensor memory. On a CPU device a call has read its inputs and written its outputs
 //   when it returns, so the caller may reuse them at once.
@@ -159,7 +159,7 @@ static inline void moeway_communicator_options_init(moeway_communicator_options*
 }
 
 // Collective. `options` may be null. The communicator takes `bootstrap` over, also when the call fails; do not destroy
-// it.
+// it. A mistake in one rank's arguments is an error of all ranks, with its reason.
 MOEWAY_API moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap,
                                                     const moeway_communicator_options* options,
                                                     moeway_communicator** communicator);
@@ -172,7 +172,7 @@ MOEWAY_API const char* moeway_communicator_transport(const moeway_communicator* 
 MOEWAY_API moeway_status moeway_communicator_barrier(moeway_communicator* communicator);
 
 // Releases what the communicator holds. Not collective; never waits for a peer; a second call does nothing. AllToAll
-// objects made from it stay valid until they are closed themselves.
+// objects made from it stay valid until they are closed themselves. Who waits for this rank hears of it.
 MOEWAY_API moeway_status moeway_communicator_close(moeway_communicator* communicator);
 // close, then free the object. Null is allowed.
 MOEWAY_API void moeway_communicator_destroy(moeway_communicator* communicator);
@@ -286,7 +286,7 @@ typedef struct moeway_routing {
   uint64_t dispatch;  // Its how-manieth dispatch, from 1.
 } moeway_routing;
 
-// Collective. All memory is taken here; nothing is allocated later.
+// Collective. All memory is taken here; nothing is allocated later. A mistake on one rank is an error of all.
 MOEWAY_API moeway_status moeway_all_to_all_create(moeway_communicator* communicator,
                                                   const moeway_all_to_all_config* config,
                                                   moeway_all_to_all** all_to_all);

@@ -26,6 +26,10 @@ AllToAll::AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan)
 
 AllToAll::~AllToAll() { close(); }
 
+Status AllToAll::refuse(Communicator& communicator, const Status& mistake) {
+  return communicator.collective().agree(mistake, communicator.deadline());
+}
+
 Result<std::unique_ptr<AllToAll>> AllToAll::create(const std::shared_ptr<Communicator>& communicator,
                                                    const moeway_all_to_all_config& config, const Hooks& hooks) {
   Collective& collective = communicator->collective();
@@ -224,7 +228,12 @@ Result<moeway_all_to_all_stats> AllToAll::stats() const {
 void AllToAll::close() {
   if (closed_) return;
   closed_ = true;
-  if (executor_ != nullptr && failure_.ok()) executor_->tell_peers(exec::PeerWord::kClosed);
+  if (is_forks_copy()) {
+    // Devices are out of a fork's reach; what it has of them ends with it.
+    if (communicator_->on_device()) (void)executor_.release(), (void)heap_.release();
+  } else if (executor_ != nullptr && failure_.ok()) {
+    executor_->tell_peers(exec::PeerWord::kClosed);
+  }
   failure_ = error(MOEWAY_WRONG_STATE, "the object is closed");
   executor_.reset();
   heap_.reset();

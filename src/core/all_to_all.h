@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <memory>
 
+#include "base/owner_process.h"
 #include "core/communicator.h"
 #include "core/executor.h"
 #include "core/plan.h"
@@ -24,6 +25,9 @@ class AllToAll {
   // Collective; see moeway_all_to_all_create.
   static Result<std::unique_ptr<AllToAll>> create(const std::shared_ptr<Communicator>& communicator,
                                                   const moeway_all_to_all_config& config, const Hooks& hooks = {});
+  // What a rank does in its place when its caller has made a mistake: all ranks' create() then fails with `mistake`, or
+  // with that of a lower rank. Gives what they hear.
+  static Status refuse(Communicator& communicator, const Status& mistake);
   ~AllToAll();
   AllToAll(const AllToAll&) = delete;
   AllToAll& operator=(const AllToAll&) = delete;
@@ -41,6 +45,8 @@ class AllToAll {
   Status set_stream(void* stream);
   Result<moeway_all_to_all_stats> stats() const;
   void close();
+  // Whether this is a fork's copy, which may be let go and no more.
+  bool is_forks_copy() const { return !owner_.is_this(); }
 
  private:
   enum class Stage { kNone, kSent, kReceived, kResultsSent, kDone };
@@ -89,6 +95,7 @@ class AllToAll {
   std::array<RoundState, layout::kEpochs> rounds_;
   Status failure_;
   bool closed_ = false;
+  const OwnerProcess owner_;
 };
 
 }  // namespace moeway::core

@@ -18,6 +18,7 @@ using moeway::core::AllToAll;
 using moeway::core::c_call;
 using moeway::core::null_argument;
 using moeway::exec::TraceRange;
+using moeway::core::or_abandon;
 
 namespace {
 
@@ -34,6 +35,10 @@ moeway_status on_object(const moeway_all_to_all* handle, std::initializer_list<G
     if (handle == nullptr) return null_argument("all_to_all");
     for (const Given& argument : arguments) {
       if (argument.pointer == nullptr) return null_argument(argument.name);
+    }
+    if (handle->core->is_forks_copy()) {
+      return error(MOEWAY_WRONG_STATE,
+                   "this process is a fork of the one that made the object, and no rank: it can only let it go");
     }
     return work(*handle->core);
   });
@@ -66,15 +71,18 @@ moeway_status moeway_all_to_all_create(moeway_communicator* communicator, const 
                                        moeway_all_to_all** all_to_all) {
   const TraceRange range("moeway all_to_all_create");
   return c_call([&]() -> Status {
+    if (all_to_all != nullptr) *all_to_all = nullptr;
     if (communicator == nullptr) return null_argument("communicator");
-    if (config == nullptr) return null_argument("config");
-    if (all_to_all == nullptr) return null_argument("all_to_all");
-    *all_to_all = nullptr;
     if (communicator->core == nullptr) return error(MOEWAY_WRONG_STATE, "the communicator is closed");
-    auto created = AllToAll::create(communicator->core, *config);
-    if (!created.ok()) return created.status();
-    *all_to_all = new moeway_all_to_all{std::move(created).value()};
-    return {};
+    return or_abandon(communicator->core->collective(), [&]() -> Status {
+      // The others are on their way: they hear of a mistake rather than wait.
+      if (config == nullptr) return AllToAll::refuse(*communicator->core, null_argument("config"));
+      if (all_to_all == nullptr) return AllToAll::refuse(*communicator->core, null_argument("all_to_all"));
+      auto created = AllToAll::create(communicator->core, *config);
+      if (!created.ok()) return created.status();
+      *all_to_all = new moeway_all_to_all{std::move(created).value()};
+      return {};
+    });
   });
 }
 
@@ -145,8 +153,9 @@ moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all, m
 
 moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all) {
   const TraceRange range("moeway all_to_all_close");
-  return on_object(all_to_all, {}, [](AllToAll& object) -> Status {
-    object.close();
+  return c_call([&]() -> Status {
+    if (all_to_all == nullptr) return null_argument("all_to_all");
+    all_to_all->core->close();
     return {};
   });
 }

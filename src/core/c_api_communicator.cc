@@ -44,6 +44,21 @@ moeway_status create_bootstrap(moeway_bootstrap** bootstrap, Meet meet) {
   });
 }
 
+// The caller's options, or the defaults.
+Result<moeway_communicator_options> choose_options(const moeway_communicator_options* options) {
+  moeway_communicator_options chosen;
+  moeway_communicator_options_init(&chosen);
+  if (options == nullptr) return chosen;
+  if (options->struct_size != sizeof(*options)) {
+    return invalid_argument("options.struct_size is {}, expected {}: fill it with moeway_communicator_options_init",
+                            options->struct_size, sizeof(*options));
+  }
+  if (options->timeout_ms < 1) {
+    return invalid_argument("options.timeout_ms is {}, expected at least 1", options->timeout_ms);
+  }
+  return *options;
+}
+
 }  // namespace
 
 moeway_status moeway_thread_group_create(int32_t num_ranks, moeway_thread_group** group) {
@@ -107,20 +122,10 @@ moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap, const moew
   const TraceRange range("moeway communicator_create");
   const std::unique_ptr<moeway_bootstrap> taken(bootstrap);
   return c_call([&]() -> Status {
+    if (communicator != nullptr) *communicator = nullptr;
     if (bootstrap == nullptr) return null_argument("bootstrap");
-    if (communicator == nullptr) return null_argument("communicator");
-    *communicator = nullptr;
-    moeway_communicator_options chosen;
-    moeway_communicator_options_init(&chosen);
-    if (options != nullptr) {
-      if (options->struct_size != sizeof(*options)) {
-        return invalid_argument("options.struct_size is {}, expected {}: fill it with moeway_communicator_options_init",
-                                options->struct_size, sizeof(*options));
-      }
-      chosen = *options;
-    }
-    if (chosen.timeout_ms < 1)
-      return invalid_argument("options.timeout_ms is {}, expected at least 1", chosen.timeout_ms);
+    Result<moeway_communicator_options> chosen = choose_options(options);
+    if (communicator == nullptr) chosen = null_argument("communicator");
     const int rank = bootstrap->collective->rank(), size = bootstrap->collective->size();
     auto created = moeway::core::Communicator::create(std::move(bootstrap->collective), chosen);
     if (!created.ok()) return created.status();
@@ -153,9 +158,15 @@ moeway_status moeway_communicator_barrier(moeway_communicator* communicator) {
 moeway_status moeway_communicator_close(moeway_communicator* communicator) {
   return c_call([&]() -> Status {
     if (communicator == nullptr) return null_argument("communicator");
+    // Objects that are still there keep the rest.
+    if (communicator->core != nullptr) communicator->core->leave();
     communicator->core.reset();
     return {};
   });
 }
 
-void moeway_communicator_destroy(moeway_communicator* communicator) { delete communicator; }
+void moeway_communicator_destroy(moeway_communicator* communicator) {
+  if (communicator == nullptr) return;
+  (void)moeway_communicator_close(communicator);
+  delete communicator;
+}

@@ -1,6 +1,4 @@
 // Kernels on the CPU: a call returns when its launch has ended.
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -83,7 +81,6 @@ class HostExecutor final : public Executor {
   std::optional<exec::Failure> failure() const override { return failure_; }
 
   void tell_peers(exec::PeerWord word) override {
-    if (getpid() != process_) return;  // A fork is not this rank, though it shares its memory.
     const layout::HeapLayout layout{plan_.shape};
     for (std::byte* heap : heaps_) {
       // Release; pairs with the acquire in Watch::word: everything this rank has sent comes before it.
@@ -109,7 +106,6 @@ class HostExecutor final : public Executor {
 
   peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
 
-  const pid_t process_ = getpid();
   const Plan plan_;
   const int rank_;
   const Watch watch_;

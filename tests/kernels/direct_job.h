@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -154,11 +155,13 @@ class Rank {
   }
 
   std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
-    return backend_.dispatch(half, args, peers());
+    return failure_ = backend_.dispatch(half, args, peers());
   }
   std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
-    return backend_.combine(half, plan_.row_element, plan_.output_element, args, peers());
+    return failure_ = backend_.combine(half, plan_.row_element, plan_.output_element, args, peers());
   }
+  // That of the latest launch.
+  const std::optional<moeway::exec::Failure>& failure() const { return failure_; }
 
   // Bytes of the output that are neither poison nor where the batch's rows belong.
   int64_t num_foreign_bytes(const reference::Batch& batch) const {
@@ -304,6 +307,7 @@ class Rank {
   Vector<int32_t> source_, num_rows_, topk_idx_;
   Vector<int32_t> num_tokens_;  // Empty: the arguments say.
   Vector<direct::Mistakes> mistakes_{direct::Mistakes{}};
+  std::optional<moeway::exec::Failure> failure_;
 };
 
 // All ranks of a job, each with a geometry of its own.

@@ -213,8 +213,9 @@ DispatchOutput Job::make_output(int round) {
   return out;
 }
 
-bool Job::dispatch_send(int round) {
-  const DispatchInput in = make_input(round);
+bool Job::dispatch_send(int round) { return dispatch_send_with(round, make_input(round)); }
+
+bool Job::dispatch_send_with(int round, const DispatchInput& in) {
   pause();
   const Result<Routing> routing = all_to_all_->dispatch_send(in);
   scramble_input(round);

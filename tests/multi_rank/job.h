@@ -82,7 +82,8 @@ class Job {
   Tensor rows(int round) { return flight(round).rows.tensor(); }
   Tensor y(int round) { return flight(round).y.first_rows(num_given(round)); }
   Tensor combine_weights(int round);
-  // A dispatch of other tensors that hold the round's inputs; compared as always.
+  // A dispatch, or its first half, of other tensors that hold the round's inputs; compared as always.
+  bool dispatch_send_with(int round, const DispatchInput& in);
   bool dispatch_with(int round, const DispatchInput& in);
   // A combine into another tensor, with other weights where they come with combine; compared by the caller.
   Status combine_into(int round, const Tensor& y, const Tensor& topk_weights = Tensor());

@@ -78,10 +78,16 @@ class AllToAll:
 
     def __init__(self, communicator: Communicator, config: Optional[AllToAllConfig] = None, **fields: Any) -> None:
         self._handle = c_void_p()
-        if config is not None and fields:
-            raise TypeError(f"config is given, and so are {', '.join(fields)}: expected one or the other")
-        self.config: AllToAllConfig = AllToAllConfig(**fields) if config is None else config
         self._communicator = communicator  # Its callback may be called at creation.
+        try:
+            if config is not None and fields:
+                raise TypeError(f"config is given, and so are {', '.join(fields)}: expected one or the other")
+            self.config: AllToAllConfig = AllToAllConfig(**fields) if config is None else config
+            struct = self.config.to_struct()
+        except Exception:
+            # The other ranks are on their way: they hear that this one has no config, rather than wait for it.
+            lib.moeway_all_to_all_create(communicator._handle, None, ctypes.byref(self._handle))
+            raise
         self._device_type, self._device_index = communicator.device_type, communicator.device_index
         self._rank, self._size = communicator.rank, communicator.size
         # What raw elements are taken for.
@@ -91,7 +97,7 @@ class AllToAll:
         self._expected_in = {"x": DType.BF16} if quantises else self._expected
         self._pinned_stream: Optional[Tuple[Optional[int]]] = None
         communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
-                                     ctypes.byref(self.config.to_struct()), ctypes.byref(self._handle))
+                                     ctypes.byref(struct), ctypes.byref(self._handle))
         self.sizes: AllToAllSizes = sizes_of(self.config, self._rank, self._size)
 
     def dispatch_send(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
