@@ -197,10 +197,11 @@ void RankRun::check_stats(Findings& findings, const Moved& moved) {
   compare("tokens_sent", moved.tokens_sent, stats.tokens_sent);
   compare("routes_sent", moved.routes, stats.routes_sent);
   compare("rows_received", moved.rows_received, stats.rows_received);
+  compare("rows_dropped", moved.rows_dropped, stats.rows_dropped);
   compare("dispatch_sent_bytes", moved.tokens_sent * (pattern_->row_bytes() + pattern_->scales_bytes()),
           stats.dispatch_sent_bytes);
   compare("combine_sent_bytes",
-          (by_route ? moved.rows_received : moved.tokens_received) *
+          (by_route ? moved.rows_received + moved.rows_dropped : moved.tokens_received) *
               (rounded ? buffers_->sum_bytes : buffers_->out_row_bytes),
           stats.combine_sent_bytes);
 }

@@ -26,6 +26,8 @@ struct ShapeOptions {
   Layout layout = kExpertPadded;
   Weights weights = kWeightsAtDispatch;
   std::optional<int64_t> alignment;
+  int64_t max_recv_tokens = 0;  // 0: the worst case.
+  std::optional<Overflow> overflow;
 };
 
 inline constexpr int kDefaultRanks = 8;
@@ -52,6 +54,7 @@ nlohmann::json shape_json(const AllToAllConfig& config);
 
 const char* layout_name(Layout layout);
 const char* weights_name(Weights weights);
+const char* overflow_name(Overflow overflow);
 const char* scales_name(Scales scales);
 const char* execution_name(Execution execution);
 

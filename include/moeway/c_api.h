@@ -48,7 +48,8 @@ typedef enum moeway_status MOEWAY_ENUM_TYPE {
   MOEWAY_PEER_LOST = 5,  // A peer's process has ended, or a peer reported a failure. The object has failed: close it.
   MOEWAY_OUT_OF_MEMORY = 6,  // Memory that was asked for cannot be had.
   MOEWAY_UNAVAILABLE = 7,    // This machine or build lacks what was asked for.
-  MOEWAY_INTERNAL = 8        // A fault of the library or of the operating system.
+  MOEWAY_INTERNAL = 8,       // A fault of the library or of the operating system.
+  MOEWAY_OVERFLOW = 9        // More rows came than max_recv_tokens has room for. The object has failed: close it.
 } moeway_status;
 
 // The message of the last failed call of this thread, "" if none. Valid until the thread's next failing call.
@@ -206,6 +207,11 @@ typedef enum moeway_weights MOEWAY_ENUM_TYPE {
       1  // Rows come back one by one; the token's owner weighs and adds them. Not for token_major.
 } moeway_weights;
 
+// What becomes of rows that max_recv_tokens leaves no room for; nothing is ever written for them. ERROR: dispatch fails with
+// MOEWAY_OVERFLOW where it happens, before it writes a row, and ranks that wait for this one fail with MOEWAY_PEER_LOST.
+// DROP: the last ones in the order of rows are dropped and counted; combine leaves them out.
+typedef enum moeway_overflow MOEWAY_ENUM_TYPE { MOEWAY_OVERFLOW_ERROR = 0, MOEWAY_OVERFLOW_DROP = 1 } moeway_overflow;
+
 typedef enum moeway_execution MOEWAY_ENUM_TYPE {
   MOEWAY_FIBERS = 0,   // A fiber per warp, all in the calling thread: fastest on CPUs.
   MOEWAY_THREADS = 1,  // An operating-system thread per warp: what ThreadSanitizer can see through.
@@ -231,6 +237,10 @@ typedef struct moeway_all_to_all_config {
   int32_t distinct_experts;   // 1: the caller promises that no token names an expert twice. Then an expert can get at
                               // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
                               // promise is an error of dispatch. Default 0: the same expert twice is two rows.
+  // Most rows in dispatch's output. expert_padded: of an expert (its capacity). expert_packed: of all experts of a rank, with
+  // padding; a multiple of alignment. token_major: W * M or more, as rows have fixed places. 0 (default): the worst case.
+  int64_t max_recv_tokens;
+  moeway_overflow overflow;  // Default error.
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
   int32_t
@@ -254,9 +264,9 @@ typedef struct moeway_all_to_all_sizes {
   uint32_t struct_size;
   int64_t first_local_expert;  // The rank owns num_local_experts experts from this one on.
   int64_t num_local_experts;   // L; may be 0.
-  int64_t expert_capacity;     // Most rows an expert can get.
+  int64_t expert_capacity;     // Most rows an expert can get; at most max_recv_tokens if that is set.
   int64_t max_rows;    // Rows of x that dispatch can write: packed: all rows with padding; padded: L * capacity;
-                       // token_major: W * M.
+                       // token_major: W * M. packed: at most max_recv_tokens if that is set.
   int64_t row_bytes;   // Bytes of one row of x.
   int64_t num_scales;  // Scales of one token, in elements of the scales' dtype (bytes when opaque); 0 without scales.
   int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
@@ -306,7 +316,7 @@ typedef struct moeway_dispatch_output {
   uint32_t struct_size;
   moeway_tensor x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [W * M, H] or ndim 0: see view.
   moeway_tensor scales;     // The same leading dimensions, then num_scales; ndim 0 without scales.
-  moeway_tensor num_rows;   // int32 [L]: rows of each local expert.
+  moeway_tensor num_rows;   // int32 [L]: rows of each local expert, without dropped ones.
   moeway_tensor first_row;  // int64 [L]: first row of each local expert in x taken as [rows, H]. Optional (ndim 0); not
                             // token_major.
   moeway_tensor row_source;  // int32, x's leading dimensions, then 3: source rank, token, k of each row. Optional (ndim
@@ -314,6 +324,7 @@ typedef struct moeway_dispatch_output {
   moeway_tensor topk_idx;  // token_major: int32 [W * M, K]: local expert of route k of the row's token, -1 if k is not
                            // for this rank.
   moeway_tensor topk_weights;  // token_major: f32 [W * M, K]: 0 where topk_idx is -1.
+  moeway_tensor num_dropped;   // int32 [L]: rows of each local expert that there was no room for. Optional (ndim 0).
 } moeway_dispatch_output;
 
 static inline void moeway_dispatch_input_init(moeway_dispatch_input* input) {
@@ -343,6 +354,10 @@ MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moew
 // else null.
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
+// The same onto what y holds, for example what shared experts made of the tokens: the float32 sum starts from y, goes on
+// as without it, and is rounded once. A token without routes leaves its row of y as it is.
+MOEWAY_API moeway_status moeway_combine_recv_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                                 const moeway_tensor* topk_weights, const moeway_tensor* y);
 
 // CUDA ranks: later calls of the object are enqueued on this cudaStream_t (null, as at creation: the default stream)
 // and return at once; inputs may be overwritten, and outputs are there, in that stream's order. What kernels find wrong
@@ -356,6 +371,10 @@ MOEWAY_API moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const mo
 MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routing,
                                         const moeway_tensor* rows, const moeway_tensor* topk_weights,
                                         const moeway_tensor* y);
+// combine_send, then combine_recv_add.
+MOEWAY_API moeway_status moeway_combine_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                            const moeway_tensor* rows, const moeway_tensor* topk_weights,
+                                            const moeway_tensor* y);
 
 // token_major without a copy: after a dispatch_recv whose output.x (and output.scales) had ndim 0, the received tokens
 // where they lie in the symmetric heap, [W * M, H]. Valid until this rank's next dispatch_send of the object; rows
@@ -367,24 +386,6 @@ MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moe
 // too when a call of a round gives them.
 MOEWAY_API moeway_status moeway_all_to_all_status(moeway_all_to_all* all_to_all);
 
-// What this rank has moved since creation.
-typedef struct moeway_all_to_all_stats {
-  uint32_t struct_size;
-  int64_t num_dispatches;
-  int64_t tokens_sent;    // (token, destination rank) pairs: payloads written to ranks, this one included.
-  int64_t routes_sent;    // Routes of this rank's tokens: what would be sent without sending a token once per rank.
-  int64_t rows_received;  // Rows of this rank's experts.
-  int64_t dispatch_sent_bytes;  // Payload bytes (row and scales) written to ranks, this one included.
-  int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.
-} moeway_all_to_all_stats;
-
-static inline void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats) {
-  memset(stats, 0, sizeof(*stats));
-  stats->struct_size = (uint32_t)sizeof(*stats);
-}
-MOEWAY_API moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all,
-                                                     moeway_all_to_all_stats* stats);
-
 // Releases the object's memory. Not collective; never waits for a peer; a second call does nothing.
 MOEWAY_API moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all);
 // close, then free the object. Null is allowed.
@@ -393,5 +394,7 @@ MOEWAY_API void moeway_all_to_all_destroy(moeway_all_to_all* all_to_all);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+
+#include <moeway/c_api_stats.h>
 
 #endif  // MOEWAY_C_API_H_

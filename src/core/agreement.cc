@@ -18,6 +18,7 @@ std::string scales(int64_t value) {
   constexpr std::array kNames{"none", "f32", "ue8m0", "bytes"};
   return kNames.at(static_cast<size_t>(value));
 }
+std::string overflow(int64_t value) { return overflow_name(static_cast<moeway_overflow>(value)); }
 
 struct Field {
   const char* name;
@@ -41,6 +42,8 @@ constexpr std::array kFields{
     Field{"alignment", [](const Config& c) { return c.alignment; }, plain},
     Field{"weights", [](const Config& c) { return int64_t{c.weights}; }, weights},
     Field{"distinct_experts", [](const Config& c) { return int64_t{c.distinct_experts}; }, plain},
+    Field{"max_recv_tokens", [](const Config& c) { return c.max_recv_tokens; }, plain},
+    Field{"overflow", [](const Config& c) { return int64_t{c.overflow}; }, overflow},
 };
 
 }  // namespace

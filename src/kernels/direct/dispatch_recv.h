@@ -47,14 +47,15 @@ class TokenReceiver {
     }
     std::byte* memory = record(src, src == round_.rank ? head.token : index);
     bool good = true;
+    int32_t num_kept = head.num_routes;
     if constexpr (Config::kTokenMajor) {
       good = recv_token_row(src, index, head, &header);
     } else {
-      good = recv_rows(src, index, head, &header, memory);
+      good = recv_rows(src, index, head, &header, memory, &num_kept);
     }
     if (!good) return false;
     team_.leader([&] {
-      *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
+      *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, num_kept, 0};
     });
     return true;
   }
@@ -64,24 +65,28 @@ class TokenReceiver {
   template <class Hold>
   MOEWAY_FN bool place_own(int64_t token, const typename Team::Held& held, Hold hold) const {
     std::byte* memory = record(round_.rank, token);
-    const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
-    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    auto* received = reinterpret_cast<layout::ReceivedToken*>(memory);
+    auto* kept = reinterpret_cast<layout::RowPlace*>(received + 1);
+    const int32_t num_routes = received->num_routes;
+    int32_t num_kept = 0;
     MOEWAY_ROLL
-    for (int32_t base = 0; base < received->num_routes; base += exec::kSpread) {
-      const int32_t n = exec::spread_size(received->num_routes - base);
+    for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
+      const int32_t n = exec::spread_size(num_routes - base);
       const Places places = team_.spread(n, [&](int j) {
         const layout::RowPlace& place = kept[base + j];
         return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
       });
-      if (!known(round_.rank, token, places, n)) return false;  // The routes were changed meanwhile.
+      uint32_t dropped;
+      if (!placed(round_.rank, token, places, n, &dropped)) return false;  // The routes were changed meanwhile.
       MOEWAY_ROLL
       for (int chunk = 0; chunk < team_.num_chunks(shape_.token()); ++chunk) {
         hold(chunk);
-        copy_to_rows(held, places, n, chunk);
+        copy_to_rows(held, places, n, dropped, chunk);
       }
       team_.sync();  // All have read what is replaced.
-      keep(memory, round_.rank, static_cast<int32_t>(token), base, n, places);
+      num_kept += keep(memory, round_.rank, static_cast<int32_t>(token), num_kept, n, places, dropped);
     }
+    if (num_kept != num_routes) team_.leader([&] { received->num_routes = num_kept; });
     return true;
   }
 
@@ -114,31 +119,37 @@ class TokenReceiver {
            head.num_routes <= shape_.topk && head.result_index < shape_.results_per_token();
   }
 
-  // Where a route's row lies; row -1 if it cannot be.
+  // Where a route's row lies. Without room for it ~row is its number among the expert's; kNoRow if it cannot be at all.
+  static constexpr int64_t kNoRow = int64_t{-1} << 62;
   MOEWAY_FN layout::RowPlace place_of(int32_t src, const layout::Route& route) const {
     const bool known = route.local_expert >= 0 && route.local_expert < num_local_ && route.k < shape_.topk;
-    int64_t row = -1;
+    int64_t row = kNoRow;
     if (known) {
       row = int64_t{scratch_.first_of[int64_t{src} * num_local_ + route.local_expert]} + route.position;
-      if (row >= scratch_.num_rows[route.local_expert]) row = -1;
+      if (row >= scratch_.num_rows[route.local_expert]) row = ~row;
     }
-    if (row >= 0 && shape_.rows == layout::Rows::kPacked) {
-      row += scratch_.first_row[route.local_expert];
-      if (row >= args_.max_rows) row = -1;
-    }
+    if (row >= 0 && shape_.rows == layout::Rows::kPacked) row += scratch_.first_row[route.local_expert];
     return {row, route.weight, static_cast<uint16_t>(route.local_expert), static_cast<uint16_t>(route.k)};
   }
-  MOEWAY_FN bool known(int32_t src, int64_t index, const Places& places, int32_t n) const {
-    const bool all = team_.ballot(n, [&](int j) { return places.mine(j).row < 0; }) == 0;
-    if (!all) team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(0).local_expert));
-    return all;
+  // Which of n routes have no room. False if one cannot be: the counts do not know it.
+  MOEWAY_FN bool placed(int32_t src, int64_t index, const Places& places, int32_t n, uint32_t* dropped) const {
+    *dropped = team_.ballot(n, [&](int j) { return places.mine(j).row < 0; });
+    if (*dropped == 0) return true;
+    const uint32_t unknown = team_.ballot(n, [&](int j) {
+      const layout::RowPlace place = places.mine(j);
+      return place.row < 0 && (place.row == kNoRow || ~place.row >= scratch_.num_arrived[place.local_expert]);
+    });
+    if (unknown == 0) return true;
+    team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(exec::lowest(unknown)).local_expert));
+    return false;
   }
   // Where the bytes of a row lie.
   struct Address {
     std::byte* row;
     std::byte* scales;
   };
-  MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, int chunk) const {
+  MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, uint32_t dropped,
+                              int chunk) const {
     const auto addresses = team_.spread(n, [&](int j) {
       const layout::RowPlace place = places.mine(j);
       return Address{args_.out.row(place.local_expert, place.row), args_.out_scales.row(place.local_expert, place.row)};
@@ -146,6 +157,7 @@ class TokenReceiver {
     MOEWAY_ROLL
     for (int32_t j = 0; j < n; ++j) {
       const Address to = addresses.get(j);
+      if ((dropped >> j & 1) != 0) continue;
       team_.place(held, row_at(to), args_.whole_rows, chunk);
     }
   }
@@ -153,30 +165,33 @@ class TokenReceiver {
     return {{to.row, shape_.row_bytes, 1, 1}, {to.scales, shape_.scales_bytes, 1, 1}};
   }
 
-  // The rows of a token. Routes go kSpread at a time; only the first that many are worked out before the payload comes.
-  MOEWAY_FN bool recv_rows(int32_t src, int64_t index, const layout::TokenHead& head, Header* header,
-                           std::byte* memory) const {
+  // The rows of a token; sets how many places it has. Routes go kSpread at a time; only the first that many are worked
+  // out before the payload comes.
+  MOEWAY_FN bool recv_rows(int32_t src, int64_t index, const layout::TokenHead& head, Header* header, std::byte* memory,
+                           int32_t* num_kept) const {
     const exec::TokenFormat format = shape_.token();
     const auto at_once = [&](int32_t base) { return exec::spread_size(head.num_routes - base); };
     const auto to_places = [&](int32_t n) {
       return team_.spread(n, [&](int j) { return place_of(src, bits_.unpack(header->mine(j).route)); });
     };
-    Places places = to_places(at_once(0));
-    if (!known(src, index, places, at_once(0))) return false;
-    keep(memory, src, head.token, 0, at_once(0), places);
+    const Places places = to_places(at_once(0));
+    uint32_t dropped;
+    if (!placed(src, index, places, at_once(0), &dropped)) return false;
+    *num_kept = keep(memory, src, head.token, 0, at_once(0), places, dropped);
     if (!shape_.payload_tells() && !wait_payload(src, head.token)) return false;
     typename Team::Held held;
     MOEWAY_ROLL
     for (int chunk = 0; chunk < team_.num_chunks(format); ++chunk) {
       if (!recv_payload(src, head.token, chunk, &held)) return false;
-      copy_to_rows(held, places, at_once(0), chunk);
+      copy_to_rows(held, places, at_once(0), dropped, chunk);
       MOEWAY_ROLL
       for (int32_t base = exec::kSpread; base < head.num_routes; base += exec::kSpread) {
         if (!recv_header(src, index, base, at_once(base), header)) return false;
         const Places more = to_places(at_once(base));
-        if (!known(src, index, more, at_once(base))) return false;
-        if (chunk == 0) keep(memory, src, head.token, base, at_once(base), more);
-        copy_to_rows(held, more, at_once(base), chunk);
+        uint32_t no_room;
+        if (!placed(src, index, more, at_once(base), &no_room)) return false;
+        if (chunk == 0) *num_kept += keep(memory, src, head.token, *num_kept, at_once(base), more, no_room);
+        copy_to_rows(held, more, at_once(base), no_room, chunk);
       }
     }
     return true;
@@ -203,18 +218,22 @@ class TokenReceiver {
                       });
   }
 
-  MOEWAY_FN void keep(std::byte* memory, int32_t src, int32_t token, int32_t base, int32_t n,
-                      const Places& places) const {
-    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+  // Keeps n places from number `first` on; how many it kept. Where results come back route by route, a dropped one's place
+  // tells that it is owed; a sum just does without.
+  MOEWAY_FN int32_t keep(std::byte* memory, int32_t src, int32_t token, int32_t first, int32_t n, const Places& places,
+                         uint32_t dropped) const {
+    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken)) + first;
+    const uint32_t left_out = shape_.results == layout::Results::kPerRoute ? 0 : dropped;
     team_.lanes(n, [&](int32_t j) {
       const layout::RowPlace place = places.mine(j);
-      kept[base + j] = place;
-      if (!args_.row_source.given()) return;
+      if ((left_out >> j & 1) == 0) kept[j - exec::popcount(left_out & exec::below(j))] = place;
+      if (!args_.row_source.given() || place.row < 0) return;
       auto* source = reinterpret_cast<int32_t*>(args_.row_source.row(place.local_expert, place.row));
       source[0] = src;
       source[1] = token;
       source[2] = place.k;
     });
+    return n - exec::popcount(left_out);
   }
 
   // token_major: the token's one row, and which of its routes are for this rank. Rows between the token before and this

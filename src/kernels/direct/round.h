@@ -83,6 +83,9 @@ struct Round {
     });
   }
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
+  MOEWAY_FN layout::PeerCounters* peer_counters(int32_t peer) const {
+    return at<layout::PeerCounters>(workspace.peer_counters(peer));
+  }
 };
 
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
