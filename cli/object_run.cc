@@ -205,10 +205,11 @@ void ObjectRun::check_stats() {
   compare("tokens_sent", moved.tokens_sent, stats_.tokens_sent);
   compare("routes_sent", moved.routes, stats_.routes_sent);
   compare("rows_received", moved.rows_received, stats_.rows_received);
+  compare("rows_dropped", moved.rows_dropped, stats_.rows_dropped);
   compare("dispatch_sent_bytes", moved.tokens_sent * (pattern_->row_bytes() + pattern_->scales_bytes()),
           stats_.dispatch_sent_bytes);
   compare("combine_sent_bytes",
-          (by_route ? moved.rows_received : moved.tokens_received) *
+          (by_route ? moved.rows_received + moved.rows_dropped : moved.tokens_received) *
               (rounded ? buffers_->sum_bytes : buffers_->out_row_bytes),
           stats_.combine_sent_bytes);
 }

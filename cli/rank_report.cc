@@ -39,7 +39,7 @@ void from_json(const json& from, Mismatch& mismatch) {
   mismatch.from_k = from.value("from_k", int64_t{-1});
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Moved, tokens, routes, tokens_sent, tokens_received, rows_received)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Moved, tokens, routes, tokens_sent, tokens_received, rows_received, rows_dropped)
 
 void to_json(json& to, const RankReport& report) {
   to = {{"rank", report.rank},

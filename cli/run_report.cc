@@ -58,6 +58,9 @@ std::string moved_text(const RunSetup& setup, const RunSummary& summary) {
       fmt::format("\nMoved in {}: {}, {} to experts; a token went to {:.2f} ranks on average\n",
                   counted(setup.job.rounds, "round"), counted(moved.tokens, "token"), counted(moved.routes, "row"),
                   moved.tokens == 0 ? 0.0 : static_cast<double>(moved.tokens_sent) / static_cast<double>(moved.tokens));
+  if (setup.job.config.max_recv_tokens > 0)
+    text += fmt::format("  {} dropped, which max_recv_tokens = {} had no room for\n",
+                        counted(moved.rows_dropped, "row"), with_commas(setup.job.config.max_recv_tokens));
   text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "sent row by row", "saved");
   text += moved_line("dispatch", summary.dispatch_bytes, summary.dispatch_bytes_by_route);
   text += moved_line("combine", summary.combine_bytes, summary.combine_bytes_by_route);
@@ -193,6 +196,7 @@ nlohmann::json run_json(const RunSetup& setup, const RunSummary& summary, const 
            {{"tokens", moved.tokens},
             {"routes", moved.routes},
             {"tokens_sent", moved.tokens_sent},
+            {"rows_dropped", moved.rows_dropped},
             {"dispatch_bytes", summary.dispatch_bytes},
             {"dispatch_bytes_by_route", summary.dispatch_bytes_by_route},
             {"combine_bytes", summary.combine_bytes},

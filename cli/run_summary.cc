@@ -19,6 +19,7 @@ RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.
     moved.tokens_sent += report.moved.tokens_sent;
     moved.tokens_received += report.moved.tokens_received;
     moved.rows_received += report.moved.rows_received;
+    moved.rows_dropped += report.moved.rows_dropped;
     rows_checked += report.rows_checked;
     sums_checked += report.sums_checked;
     dispatch_bytes += report.dispatch_sent_bytes;

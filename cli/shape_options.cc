@@ -22,6 +22,7 @@ const Names<DispatchType> kDispatchTypes = {{"bf16", DispatchType::kBf16},
                                             {"bytes", DispatchType::kBytes}};
 const Names<std::optional<DType>> kSumTypes = {{"bf16", kBf16}, {"f16", kF16}, {"f32", kF32}};
 const Names<Layout> kLayouts = {{"padded", kExpertPadded}, {"packed", kExpertPacked}, {"token-major", kTokenMajor}};
+const Names<std::optional<Overflow>> kOverflows = {{"error", kOverflowError}, {"drop", kOverflowDrop}};
 const Names<Weights> kWeights = {{"dispatch", kWeightsAtDispatch}, {"combine", kWeightsAtCombine}};
 
 }  // namespace
@@ -38,6 +39,11 @@ void add_shape_options(CLI::App& app, ShapeOptions& options) {
              "two as scale; bf16-to-... gives bf16, which dispatch\n"
              "quantises; bytes is opaque");
   add_choice(app, "--layout", options.layout, kLayouts, "How dispatch lays out what arrives [padded]");
+  app.add_option("--max-recv-tokens", options.max_recv_tokens,
+                 "Most rows that there is room for: padded: of an expert,\n"
+                 "packed: of a rank, with padding [as many as can come]")
+      ->check(whole_number(1, kInt32Max));
+  add_choice(app, "--overflow", options.overflow, kOverflows, "What becomes of rows that there is no room for [error]");
   add_form_options(app, options);
 }
 
@@ -63,6 +69,7 @@ std::string contradiction(const ShapeOptions& options) {
   if (options.alignment && options.layout != kExpertPacked) return "--alignment: only with --layout packed";
   if (options.token_bytes && options.dtype != DispatchType::kBytes) return "--token-bytes: only with --dtype bytes";
   if (options.scale_bytes && options.dtype != DispatchType::kBytes) return "--scale-bytes: only with --dtype bytes";
+  if (options.overflow && options.max_recv_tokens == 0) return "--overflow: only with --max-recv-tokens";
   if (options.layout == kTokenMajor && options.weights == kWeightsAtCombine)
     return "--weights combine: not with --layout token-major, where the experts' side has to add up";
   return "";
@@ -74,6 +81,8 @@ AllToAllConfig config_of(const ShapeOptions& options) {
   config.layout = options.layout;
   config.weights = options.weights;
   config.alignment = options.alignment.value_or(1);
+  config.max_recv_tokens = options.max_recv_tokens;
+  config.overflow = options.overflow.value_or(kOverflowError);
   DType rows = kBf16;
   switch (options.dtype) {
     case DispatchType::kBf16:
@@ -126,13 +135,16 @@ nlohmann::json shape_json(const AllToAllConfig& config) {
           {"layout", layout_name(config.layout)},
           {"alignment", config.alignment},
           {"weights", weights_name(config.weights)},
-          {"distinct_experts", config.distinct_experts != 0}};
+          {"distinct_experts", config.distinct_experts != 0},
+          {"max_recv_tokens", config.max_recv_tokens},
+          {"overflow", overflow_name(config.overflow)}};
 }
 
 const char* layout_name(Layout layout) {
   return layout == kExpertPadded ? "padded" : layout == kExpertPacked ? "packed" : "token-major";
 }
 const char* weights_name(Weights weights) { return weights == kWeightsAtDispatch ? "dispatch" : "combine"; }
+const char* overflow_name(Overflow overflow) { return overflow == kOverflowError ? "error" : "drop"; }
 const char* scales_name(Scales scales) {
   switch (scales) {
     case kScalesF32:

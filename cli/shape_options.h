@@ -26,6 +26,8 @@ struct ShapeOptions {
   Layout layout = kExpertPadded;
   Weights weights = kWeightsAtDispatch;
   std::optional<int64_t> alignment;
+  int64_t max_recv_tokens = 0;  // 0: the worst case.
+  std::optional<Overflow> overflow;
 };
 
 inline constexpr int kDefaultRanks = 8;
@@ -53,6 +55,7 @@ nlohmann::json shape_json(const AllToAllConfig& config);
 
 const char* layout_name(Layout layout);
 const char* weights_name(Weights weights);
+const char* overflow_name(Overflow overflow);
 const char* scales_name(Scales scales);
 const char* quantise_name(Quantise quantise);
 // What dispatch moves: "f8_e4m3 + f32 scales", "bf16 quantised to f8_e4m3 + f32 scales".

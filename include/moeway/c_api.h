@@ -14,89 +14,11 @@
 #ifndef MOEWAY_C_API_H_
 #define MOEWAY_C_API_H_
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(_MSC_VER)
-#define MOEWAY_API
-#else
-#define MOEWAY_API __attribute__((visibility("default")))
-#endif
-
-// In C++ an enumeration holds any int, so that a wrong value from a caller can be looked at and refused; in C it does
-// anyway.
-#ifdef __cplusplus
-#define MOEWAY_ENUM_TYPE : int
-#else
-#define MOEWAY_ENUM_TYPE
-#endif
+#include <moeway/c_api_types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// ---- Status
-
-typedef enum moeway_status MOEWAY_ENUM_TYPE {
-  MOEWAY_OK = 0,
-  MOEWAY_INVALID_ARGUMENT = 1,   // A caller's mistake in an argument. Nothing was sent; a correct call may follow.
-  MOEWAY_WRONG_STATE = 2,        // Call out of order, closed object, or a routing handle that is no longer valid.
-  MOEWAY_MISMATCH = 3,           // Ranks disagree on a value that must be equal.
-  MOEWAY_DEADLINE_EXCEEDED = 4,  // A peer did not do its part in time. The object has failed: close it.
-  MOEWAY_PEER_LOST = 5,  // A peer's process has ended, or a peer reported a failure. The object has failed: close it.
-  MOEWAY_OUT_OF_MEMORY = 6,  // Memory that was asked for cannot be had.
-  MOEWAY_UNAVAILABLE = 7,    // This machine or build lacks what was asked for.
-  MOEWAY_INTERNAL = 8        // A fault of the library or of the operating system.
-} moeway_status;
-
-// The message of the last failed call of this thread, "" if none. Valid until the thread's next failing call.
-MOEWAY_API const char* moeway_last_error(void);
-
-// "INVALID_ARGUMENT" and so on; "UNKNOWN" for a value that is none of them. Static memory.
-MOEWAY_API const char* moeway_status_name(moeway_status status);
-
-// What timeouts are when nothing else is said: 30000 ms, or MOEWAY_TIMEOUT_MS.
-MOEWAY_API int64_t moeway_default_timeout_ms(void);
-
-// The version of the library that is running, for example "0.1.0".
-MOEWAY_API const char* moeway_version(void);
-
-// 1 if this build can have ranks on CUDA devices (MOEWAY_CUDA), 0 if not. Says nothing of the machine: where it has no
-// GPU, making a communicator with device_type CUDA fails with MOEWAY_UNAVAILABLE.
-MOEWAY_API int32_t moeway_has_cuda(void);
-
-// ---- Tensors
-
-typedef enum moeway_dtype MOEWAY_ENUM_TYPE {
-  MOEWAY_BF16 = 0,
-  MOEWAY_F16 = 1,
-  MOEWAY_F32 = 2,
-  MOEWAY_F8_E4M3 = 3,
-  MOEWAY_UE8M0 = 4,  // One byte: a power of two, as a scale.
-  MOEWAY_BYTES = 5,  // Opaque; an element is one byte.
-  MOEWAY_I32 = 6,
-  MOEWAY_I64 = 7
-} moeway_dtype;
-
-typedef enum moeway_device_type MOEWAY_ENUM_TYPE { MOEWAY_CPU = 0, MOEWAY_CUDA = 1 } moeway_device_type;
-
-// A view of the caller's memory. Element (i, j, k) lies at data + (i * strides[0] + j * strides[1] + k * strides[2])
-// elements. Strides of dimensions with fewer than two elements do not matter. `data` may be null where the tensor has
-// no elements.
-typedef struct moeway_tensor {
-  void* data;
-  moeway_dtype dtype;
-  moeway_device_type device_type;
-  int32_t device_index;
-  int32_t ndim;        // 1 to 3
-  int64_t shape[3];    // elements
-  int64_t strides[3];  // elements
-} moeway_tensor;
-
-// Bytes of one element; 0 for a value that is no dtype.
-MOEWAY_API int64_t moeway_dtype_bytes(moeway_dtype dtype);
-MOEWAY_API const char* moeway_dtype_name(moeway_dtype dtype);
 
 // ---- Bootstrap: how the ranks of a job find each other
 
@@ -204,6 +126,11 @@ typedef enum moeway_weights MOEWAY_ENUM_TYPE {
   MOEWAY_WEIGHTS_AT_COMBINE = 1    // Rows come back one by one; the owner weighs and adds them. Not for token_major.
 } moeway_weights;
 
+// What becomes of rows that max_recv_tokens leaves no room for; nothing is ever written for them. ERROR: dispatch fails with
+// MOEWAY_OVERFLOW where it happens, before it writes a row, and ranks that wait for this one fail with MOEWAY_PEER_LOST.
+// DROP: the last ones in the order of rows are dropped and counted; combine leaves them out.
+typedef enum moeway_overflow MOEWAY_ENUM_TYPE { MOEWAY_OVERFLOW_ERROR = 0, MOEWAY_OVERFLOW_DROP = 1 } moeway_overflow;
+
 typedef enum moeway_execution MOEWAY_ENUM_TYPE {
   MOEWAY_FIBERS = 0,   // A fiber per warp, all in the calling thread: fastest on CPUs.
   MOEWAY_THREADS = 1,  // An operating-system thread per warp: what ThreadSanitizer can see through.
@@ -230,6 +157,10 @@ typedef struct moeway_all_to_all_config {
   int32_t distinct_experts;   // 1: the caller promises that no token names an expert twice. Then an expert can get at
                               // most W * M rows, else W * M * K, and expert_padded is that much smaller. A broken
                               // promise is an error of dispatch. Default 0: the same expert twice is two rows.
+  // Most rows in dispatch's output. expert_padded: of an expert (its capacity). expert_packed: of all experts of a rank, with
+  // padding; a multiple of alignment. token_major: W * M or more, as rows have fixed places. 0 (default): the worst case.
+  int64_t max_recv_tokens;
+  moeway_overflow overflow;  // Default error.
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
   int32_t num_warps;   // CPU ranks: warps that share a call's work, 1 to 256. Default 4. Results do not depend on it.
@@ -252,9 +183,9 @@ typedef struct moeway_all_to_all_sizes {
   uint32_t struct_size;
   int64_t first_local_expert;  // The rank owns num_local_experts experts from this one on.
   int64_t num_local_experts;   // L; may be 0.
-  int64_t expert_capacity;     // Most rows an expert can get.
+  int64_t expert_capacity;     // Most rows an expert can get; at most max_recv_tokens if that is set.
   int64_t max_rows;    // Rows of x that dispatch can write: packed: all rows with padding; padded: L * capacity;
-                       // token_major: W * M.
+                       // token_major: W * M. packed: at most max_recv_tokens if that is set.
   int64_t row_bytes;   // Bytes of one row of x.
   int64_t num_scales;  // Scales of one token, in elements of the scales' dtype (bytes when opaque); 0 without scales.
   int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
@@ -307,7 +238,7 @@ typedef struct moeway_dispatch_output {
   uint32_t struct_size;
   moeway_tensor x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [W * M, H] or ndim 0: see view.
   moeway_tensor scales;     // The same leading dimensions, then num_scales; ndim 0 without scales.
-  moeway_tensor num_rows;   // int32 [L]: rows of each local expert.
+  moeway_tensor num_rows;   // int32 [L]: rows of each local expert, without dropped ones.
   moeway_tensor first_row;  // int64 [L]: first row of each local expert in x taken as [rows, H]. Optional (ndim 0); not
                             // token_major.
   moeway_tensor row_source;  // int32, x's leading dimensions, then 3: source rank, token, k of each row. Optional (ndim
@@ -315,6 +246,7 @@ typedef struct moeway_dispatch_output {
   moeway_tensor topk_idx;  // token_major: int32 [W * M, K]: local expert of route k of the row's token, -1 if k is not
                            // for this rank.
   moeway_tensor topk_weights;  // token_major: f32 [W * M, K]: 0 where topk_idx is -1.
+  moeway_tensor num_dropped;   // int32 [L]: rows of each local expert that there was no room for. Optional (ndim 0).
 } moeway_dispatch_output;
 
 static inline void moeway_dispatch_input_init(moeway_dispatch_input* input) {
@@ -344,6 +276,10 @@ MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moew
 // combine, else null.
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
+// The same onto what y holds, for example what shared experts made of the tokens: the float32 sum starts from y, goes on
+// as without it, and is rounded once. A token without routes leaves its row of y as it is.
+MOEWAY_API moeway_status moeway_combine_recv_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                                 const moeway_tensor* topk_weights, const moeway_tensor* y);
 
 // CUDA ranks: later calls of the object are enqueued on this cudaStream_t (null, as at creation: the default stream)
 // and return at once; inputs may be overwritten, and outputs are there, in that stream's order. What kernels find wrong
@@ -357,6 +293,10 @@ MOEWAY_API moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const mo
 MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routing,
                                         const moeway_tensor* rows, const moeway_tensor* topk_weights,
                                         const moeway_tensor* y);
+// combine_send, then combine_recv_add.
+MOEWAY_API moeway_status moeway_combine_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                            const moeway_tensor* rows, const moeway_tensor* topk_weights,
+                                            const moeway_tensor* y);
 
 // token_major without a copy: after a dispatch_recv whose output.x (and output.scales) had ndim 0, the received tokens
 // where they lie in the symmetric heap, [W * M, H]. Valid until this rank's next dispatch_send of the object; rows
@@ -368,24 +308,6 @@ MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moe
 // too when a call of a round gives them.
 MOEWAY_API moeway_status moeway_all_to_all_status(moeway_all_to_all* all_to_all);
 
-// What this rank has moved since creation.
-typedef struct moeway_all_to_all_stats {
-  uint32_t struct_size;
-  int64_t num_dispatches;
-  int64_t tokens_sent;    // (token, destination rank) pairs: payloads written to ranks, this one included.
-  int64_t routes_sent;    // Routes of this rank's tokens: what would be sent without sending a token once per rank.
-  int64_t rows_received;  // Rows of this rank's experts.
-  int64_t dispatch_sent_bytes;  // Payload bytes (row and scales) written to ranks, this one included.
-  int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.
-} moeway_all_to_all_stats;
-
-static inline void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats) {
-  memset(stats, 0, sizeof(*stats));
-  stats->struct_size = (uint32_t)sizeof(*stats);
-}
-MOEWAY_API moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all,
-                                                     moeway_all_to_all_stats* stats);
-
 // Releases the object's memory. Not collective; never waits for a peer; a second call does nothing.
 MOEWAY_API moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all);
 // close, then free the object. Null is allowed.
@@ -394,5 +316,7 @@ MOEWAY_API void moeway_all_to_all_destroy(moeway_all_to_all* all_to_all);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+
+#include <moeway/c_api_stats.h>
 
 #endif  // MOEWAY_C_API_H_

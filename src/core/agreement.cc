@@ -16,6 +16,7 @@ std::string rows_layout(int64_t value) { return layout_name(static_cast<moeway_l
 std::string weights(int64_t value) { return value == MOEWAY_WEIGHTS_AT_DISPATCH ? "at_dispatch" : "at_combine"; }
 std::string scales(int64_t value) { return scales_name(static_cast<moeway_scales>(value)); }
 std::string quantise(int64_t value) { return quantise_name(static_cast<moeway_quantise>(value)); }
+std::string overflow(int64_t value) { return overflow_name(static_cast<moeway_overflow>(value)); }
 
 struct Field {
   const char* name;
@@ -40,6 +41,8 @@ constexpr std::array kFields{
     Field{"alignment", [](const Config& c) { return c.alignment; }, plain},
     Field{"weights", [](const Config& c) { return int64_t{c.weights}; }, weights},
     Field{"distinct_experts", [](const Config& c) { return int64_t{c.distinct_experts}; }, plain},
+    Field{"max_recv_tokens", [](const Config& c) { return c.max_recv_tokens; }, plain},
+    Field{"overflow", [](const Config& c) { return int64_t{c.overflow}; }, overflow},
 };
 
 }  // namespace

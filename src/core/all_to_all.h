@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "base/owner_process.h"
 #include "core/communicator.h"
@@ -36,14 +37,18 @@ class AllToAll {
   Status dispatch_recv(moeway_routing routing, const moeway_dispatch_output& output);
   Result<moeway_routing> dispatch(const moeway_dispatch_input& input, const moeway_dispatch_output& output);
   Status combine_send(moeway_routing routing, const moeway_tensor& rows);
-  Status combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y);
+  // `add`: onto what y holds.
+  Status combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y, bool add);
   Status combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
-                 const moeway_tensor& y);
+                 const moeway_tensor& y, bool add);
   Status dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_tensor* scales);
   // The failure that ended the object's use, or that it is closed. Looks at what kernels have reported since.
   Status status();
   Status set_stream(void* stream);
   Result<moeway_all_to_all_stats> stats() const;
+  // One a rank.
+  Result<std::vector<moeway_peer_stats>> peer_stats() const;
+  int num_ranks() const { return plan_.shape.num_ranks(); }
   void close();
   // Whether this is a fork's copy, which may be let go and no more.
   bool is_forks_copy() const { return !owner_.is_this(); }

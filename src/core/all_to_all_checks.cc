@@ -172,13 +172,18 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
                                {"first_row", &output.first_row},
                                {"row_source", &output.row_source},
                                {"topk_idx", &output.topk_idx},
-                               {"topk_weights", &output.topk_weights}});
+                               {"topk_weights", &output.topk_weights},
+                               {"num_dropped", &output.num_dropped}});
       !s.ok()) {
     return s;
   }
   if (Status s = check_received_tensors(output); !s.ok()) return s;
   const std::initializer_list<Dim> experts{Dim::exactly(plan_.sizes.num_local_experts)};
   if (Status s = check_tensor("num_rows", output.num_rows, MOEWAY_I32, experts, Access::kScatter); !s.ok()) return s;
+  if (output.num_dropped.ndim != 0) {
+    if (Status s = check_tensor("num_dropped", output.num_dropped, MOEWAY_I32, experts, Access::kScatter); !s.ok())
+      return s;
+  }
   if (plan_.token_major()) {
     if (Status s = check_absent("first_row", output.first_row, kTokenMajor); !s.ok()) return s;
     const std::initializer_list<Dim> routes{Dim::exactly(plan_.sizes.max_rows), Dim::exactly(plan_.config.topk)};
@@ -256,11 +261,15 @@ void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct
   args->num_rows_stride = stride_of(output.num_rows);
   args->first_row = output.first_row.ndim == 0 ? nullptr : static_cast<int64_t*>(output.first_row.data);
   args->first_row_stride = stride_of(output.first_row);
+  args->num_dropped = output.num_dropped.ndim == 0 ? nullptr : static_cast<int32_t*>(output.num_dropped.data);
+  args->num_dropped_stride = stride_of(output.num_dropped);
   // Rows of x as [rows, H]: the distance between experts is the tensor's own capacity, which may exceed the one that is
   // needed.
   args->expert_capacity = plan_.config.layout == MOEWAY_EXPERT_PADDED ? output.x.shape[1] : 0;
   args->alignment = plan_.config.alignment;
+  args->max_expert_rows = static_cast<uint32_t>(plan_.sizes.expert_capacity);
   args->max_rows = plan_.sizes.max_rows;
+  args->drops = plan_.drops();
   args->out_topk_idx = matrix_view(output.topk_idx);
   args->out_topk_weights = matrix_view(output.topk_weights);
 }

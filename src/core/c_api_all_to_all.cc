@@ -1,6 +1,7 @@
 // C interface: AllToAll.
 #include <moeway/c_api.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/env.h"
@@ -17,8 +18,8 @@ using moeway::Status;
 using moeway::core::AllToAll;
 using moeway::core::c_call;
 using moeway::core::null_argument;
-using moeway::exec::TraceRange;
 using moeway::core::or_abandon;
+using moeway::exec::TraceRange;
 
 namespace {
 
@@ -109,7 +110,13 @@ moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing 
                                   const moeway_tensor* topk_weights, const moeway_tensor* y) {
   const TraceRange range("moeway combine_recv");
   return on_object(all_to_all, {{"y", y}},
-                   [&](AllToAll& object) { return object.combine_recv(routing, topk_weights, *y); });
+                   [&](AllToAll& object) { return object.combine_recv(routing, topk_weights, *y, false); });
+}
+
+moeway_status moeway_combine_recv_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                      const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  return on_object(all_to_all, {{"y", y}},
+                   [&](AllToAll& object) { return object.combine_recv(routing, topk_weights, *y, true); });
 }
 
 moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const moeway_dispatch_input* input,
@@ -123,7 +130,13 @@ moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routi
                              const moeway_tensor* topk_weights, const moeway_tensor* y) {
   const TraceRange range("moeway combine");
   return on_object(all_to_all, {{"rows", rows}, {"y", y}},
-                   [&](AllToAll& object) { return object.combine(routing, *rows, topk_weights, *y); });
+                   [&](AllToAll& object) { return object.combine(routing, *rows, topk_weights, *y, false); });
+}
+
+moeway_status moeway_combine_add(moeway_all_to_all* all_to_all, moeway_routing routing, const moeway_tensor* rows,
+                                 const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  return on_object(all_to_all, {{"rows", rows}, {"y", y}},
+                   [&](AllToAll& object) { return object.combine(routing, *rows, topk_weights, *y, true); });
 }
 
 moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moeway_routing routing, moeway_tensor* x,
@@ -147,6 +160,24 @@ moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all, m
     const Result<moeway_all_to_all_stats> counted = object.stats();
     if (!counted.ok()) return counted.status();
     *stats = counted.value();
+    return {};
+  });
+}
+
+moeway_status moeway_all_to_all_get_peer_stats(const moeway_all_to_all* all_to_all, int32_t num_ranks,
+                                               moeway_peer_stats* stats) {
+  return on_object(all_to_all, {{"stats", stats}}, [&](const AllToAll& object) -> Status {
+    if (num_ranks != object.num_ranks()) {
+      return invalid_argument("num_ranks is {}, expected {}, the number of ranks", num_ranks, object.num_ranks());
+    }
+    for (int32_t r = 0; r < num_ranks; ++r) {
+      if (stats[r].struct_size == sizeof(*stats)) continue;
+      return invalid_argument("stats[{}].struct_size is {}, expected {}: fill it with moeway_peer_stats_init", r,
+                              stats[r].struct_size, sizeof(*stats));
+    }
+    const auto counted = object.peer_stats();
+    if (!counted.ok()) return counted.status();
+    std::copy(counted.value().begin(), counted.value().end(), stats);
     return {};
   });
 }

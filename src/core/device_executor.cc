@@ -114,8 +114,14 @@ class DeviceExecutor final : public Executor {
   layout::Counters counters() const override {
     const launch::DeviceGuard guard(device_index_);
     layout::Counters counters{};
-    (void)launch::stream_synchronize(stream_);
     (void)copy(&counters, workspace_ + layout::WorkspaceLayout{plan_.shape}.counters(), sizeof counters);
+    return counters;
+  }
+  std::vector<layout::PeerCounters> peer_counters() const override {
+    const launch::DeviceGuard guard(device_index_);
+    std::vector<layout::PeerCounters> counters(static_cast<size_t>(plan_.shape.num_ranks()));
+    (void)copy(counters.data(), workspace_ + layout::WorkspaceLayout{plan_.shape}.peer_counters(0),
+               counters.size() * sizeof(layout::PeerCounters));
     return counters;
   }
 
@@ -127,7 +133,8 @@ class DeviceExecutor final : public Executor {
   exec::DeviceControl control() const {
     const layout::HeapLayout layout{plan_.shape};
     return {&reports_->failure, static_cast<uint64_t>(plan_.config.timeout_ms) * 1000000,
-            heaps_[static_cast<size_t>(rank_)] + layout.peer_word(0), layout.peer_word(1)};
+            heaps_[static_cast<size_t>(rank_)] + layout.peer_word(0), layout.peer_word(1),
+            wait_clock(workspace_, plan_.shape)};
   }
   peers::LoadStorePeers peers() const {
     return {heaps_.data(), plan_.shape.num_ranks(), reinterpret_cast<std::byte* const*>(heap_table_)};

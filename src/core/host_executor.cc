@@ -66,13 +66,13 @@ class HostExecutor final : public Executor {
   }
 
   Status dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) override {
-    exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
+    exec::LaunchControl control = launch_control();
     launch::dispatch(*grid_, control, half, args, peers());
     failure_ = control.failure();
     return {};
   }
   Status combine(launch::Half half, const kernels::direct::CombineArgs& args) override {
-    exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
+    exec::LaunchControl control = launch_control();
     launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, peers());
     failure_ = control.failure();
     return {};
@@ -98,8 +98,17 @@ class HostExecutor final : public Executor {
     std::memcpy(&counters, workspace() + layout::WorkspaceLayout{plan_.shape}.counters(), sizeof counters);
     return counters;
   }
+  std::vector<layout::PeerCounters> peer_counters() const override {
+    std::vector<layout::PeerCounters> counters(static_cast<size_t>(plan_.shape.num_ranks()));
+    std::memcpy(counters.data(), workspace() + layout::WorkspaceLayout{plan_.shape}.peer_counters(0),
+                counters.size() * sizeof(layout::PeerCounters));
+    return counters;
+  }
 
  private:
+  exec::LaunchControl launch_control() const {
+    return {std::chrono::milliseconds(plan_.config.timeout_ms), watch_, wait_clock(workspace(), plan_.shape)};
+  }
   struct alignas(layout::kLine) Line {
     std::byte bytes[layout::kLine];
   };

@@ -53,6 +53,7 @@ Status check_numbers(const moeway_all_to_all_config& config) {
   if (Status s = check_range("num_warps", config.num_warps, 1, 256); !s.ok()) return s;
   if (Status s = check_range("num_sms", config.num_sms, 0, layout::kMaxTeams); !s.ok()) return s;
   if (Status s = check_at_least("timeout_ms", config.timeout_ms, 1); !s.ok()) return s;
+  if (Status s = check_at_least("max_recv_tokens", config.max_recv_tokens, 0); !s.ok()) return s;
   return check_range("distinct_experts", config.distinct_experts, 0, 1);
 }
 
@@ -85,6 +86,7 @@ Status check_choices(const moeway_all_to_all_config& config) {
   if (Status s = check_enum("weights", config.weights, MOEWAY_WEIGHTS_AT_COMBINE); !s.ok()) return s;
   if (Status s = check_enum("quantise", config.quantise, MOEWAY_QUANTISE_POWER_OF_TWO); !s.ok()) return s;
   if (Status s = check_enum("execution", config.execution, MOEWAY_LANES); !s.ok()) return s;
+  if (Status s = check_enum("overflow", config.overflow, MOEWAY_OVERFLOW_DROP); !s.ok()) return s;
   if (config.dispatch_dtype != MOEWAY_BYTES && config.dispatch_dtype != MOEWAY_F8_E4M3 &&
       !is_combine_dtype(config.dispatch_dtype)) {
     return invalid_argument("dispatch_dtype is {}, expected bf16, f16, f32, f8_e4m3 or bytes",
@@ -117,6 +119,12 @@ Status check_choices(const moeway_all_to_all_config& config) {
   if (config.layout != MOEWAY_EXPERT_PACKED && config.alignment != 1) {
     return invalid_argument("alignment is {} with layout {}, expected 1: only expert_packed aligns experts",
                             config.alignment, layout_name(config.layout));
+  }
+  if (config.layout == MOEWAY_EXPERT_PACKED && config.max_recv_tokens % config.alignment != 0) {
+    return invalid_argument(
+        "max_recv_tokens is {} with layout expert_packed, expected a multiple of alignment = {}: an expert's rows end "
+        "at one",
+        config.max_recv_tokens, config.alignment);
   }
   return {};
 }
@@ -173,6 +181,14 @@ Status check_sizes(const layout::Shape& shape, const moeway_all_to_all_config& c
         shape.experts.max_local(), shape.topk, int64_t{shape.max_tokens} * shape.topk,
         layout::RouteBits::needed(shape));
   }
+  const int64_t num_tokens = int64_t{shape.num_ranks()} * shape.max_tokens;
+  if (config.layout == MOEWAY_TOKEN_MAJOR && config.max_recv_tokens > 0 && config.max_recv_tokens < num_tokens) {
+    return invalid_argument(
+        "max_recv_tokens is {} with layout token_major, expected 0 or at least ranks * max_tokens = {} * {} = {}: a "
+        "token's "
+        "row has a fixed place there",
+        config.max_recv_tokens, shape.num_ranks(), shape.max_tokens, num_tokens);
+  }
   // More than any region holds for a (rank, token) pair, headers and rounding included. Bytes of the whole are below
   // 2^62, so that no offset can wrap.
   constexpr int64_t kLimit = int64_t{1} << 62;
@@ -196,7 +212,8 @@ moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_
   const int64_t num_local = sizes.num_local_experts = shape.experts.count(rank);
   const int64_t num_tokens = int64_t{shape.num_ranks()} * shape.max_tokens;
   const bool distinct = config.distinct_experts != 0;
-  sizes.expert_capacity = num_tokens * (distinct ? 1 : shape.topk);
+  const int64_t most = config.max_recv_tokens > 0 ? config.max_recv_tokens : std::numeric_limits<int64_t>::max();
+  sizes.expert_capacity = std::min(most, num_tokens * (distinct ? 1 : shape.topk));
   switch (config.layout) {
     case MOEWAY_EXPERT_PADDED:
       sizes.max_rows = num_local * sizes.expert_capacity;
@@ -204,7 +221,7 @@ moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_
     case MOEWAY_EXPERT_PACKED: {
       const int64_t rows =
           num_local == 0 ? 0 : num_tokens * (distinct ? std::min<int64_t>(shape.topk, num_local) : shape.topk);
-      sizes.max_rows = rows + std::min(num_local, rows) * (config.alignment - 1);
+      sizes.max_rows = std::min(most, rows + std::min(num_local, rows) * (config.alignment - 1));
       break;
     }
     case MOEWAY_TOKEN_MAJOR:
@@ -262,6 +279,8 @@ const char* layout_name(moeway_layout layout) {
   }
   return "unknown";
 }
+
+const char* overflow_name(moeway_overflow overflow) { return overflow == MOEWAY_OVERFLOW_ERROR ? "error" : "drop"; }
 
 Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks, bool self_validating) {
   if (Status s = check_at_least("num_ranks", num_ranks, 1); !s.ok()) return s;

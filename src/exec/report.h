@@ -23,7 +23,8 @@ enum class FailureKind : int32_t {
   kPeerFailed,  // The peer told that it failed.
   kPeerClosed,  // The peer has closed the object.
   kOutOfStep,   // The peer is ahead of this rank's round: ranks made different calls.
-  kCorrupt      // The peer's data contradicts itself; nothing was written for it.
+  kCorrupt,     // The peer's data contradicts itself; nothing was written for it.
+  kOverflow     // More rows have come for an expert (the site's index) than there is room for; nothing was written.
 };
 
 struct Failure {

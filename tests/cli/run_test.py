@@ -54,6 +54,21 @@ class Run(ProgramTest):
             with self.subTest(odd=odd):
                 self.run_json(*(word for option in {**usual, **odd}.items() for word in option))
 
+    def test_rows_without_room_are_dropped_as_the_check_says(self):
+        for layout, weights in FORMS[:4]:
+            with self.subTest(layout=layout, weights=weights):
+                result = self.run_json(*SMALL, "--layout", layout, "--weights", weights, "--max-recv-tokens", 6,
+                                       "--overflow", "drop")
+                self.assertGreater(result["moved"]["rows_dropped"], 0)
+                self.assertGreater(result["verified"]["rows"], 0)
+                self.assertEqual(result["verified"]["rows"] + result["moved"]["rows_dropped"], result["moved"]["routes"])
+                self.assertEqual(result["shape"]["max_recv_tokens"], 6)
+
+    def test_an_overflow_is_an_error(self):
+        done = self.call("run", *SMALL, "--max-recv-tokens", 2)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout + done.stderr, r"OVERFLOW.* expert \d gets \d+ rows, expected at most max_recv_tokens = 2")
+
     def test_counts_add_up(self):
         result = self.run_json("--ranks", 4, "--experts", 10, "--topk", 4, "--tokens", 16, "--hidden", 64,
                                "--rounds", 6)

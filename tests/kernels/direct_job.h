@@ -57,6 +57,8 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   config.alignment = shape.alignment;
   config.weights = static_cast<moeway_weights>(shape.weights);
   config.distinct_experts = shape.distinct_experts;
+  config.max_recv_tokens = shape.max_recv_tokens;
+  config.overflow = MOEWAY_OVERFLOW_DROP;
   return config;
 }
 
@@ -145,8 +147,13 @@ class Rank {
     args.first_row = first_row_.data();
     args.first_row_stride = 1;
     args.expert_capacity = capacity;
+    num_dropped_.assign(num_rows_.size(), -7);
+    args.num_dropped = num_dropped_.data();
+    args.num_dropped_stride = 1;
     args.alignment = shape_.alignment;
+    args.max_expert_rows = static_cast<uint32_t>(capacity);
     args.max_rows = plan_.sizes.max_rows;
+    args.drops = shape_.max_recv_tokens > 0;
     topk_idx_.assign(static_cast<size_t>(plan_.token_major() ? rows * shape_.topk : 0), -7);
     topk_weights_.assign(topk_idx_.size(), -7.0f);
     args.out_topk_idx = dense(topk_idx_.data(), shape_.topk, 4);
@@ -216,13 +223,22 @@ class Rank {
     Vector<std::byte> rows = make_rows(values, want);
     const int64_t row_bytes = shape_.hidden * reference::dtype_bytes(shape_.row_dtype);
     const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
+    // Every other call adds onto numbers that are there.
     Vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
+    std::vector<std::byte> before;
+    const bool add = num_combines_++ % 2 == 1;
+    if (add) {
+      for (size_t i = 0; i < y.size(); i += static_cast<size_t>(out_bytes))
+        reference::store(shape_.output_dtype, 1.25f, &y[i]);
+      before.assign(y.begin(), y.end());
+    }
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     direct::CombineArgs combine_args{};
     combine_args.round = round();
     combine_args.hidden = static_cast<int32_t>(shape_.hidden);
     combine_args.rows = {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes};
     combine_args.y = dense(y.data(), shape_.hidden, out_bytes);
+    combine_args.adds_to_y = add;
     if (shape_.weights == reference::Weights::kAtCombine) {
       combine_args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
@@ -232,7 +248,8 @@ class Rank {
       if (combine(Half::kSend, combine_args)) return "combine_send failed";
       if (combine(Half::kRecv, combine_args)) return "combine_recv failed";
     }
-    return same(y, reference::expected_combine(shape_, values, input)) ? "" : "wrong sum";
+    const reference::RankInput kept = reference::without_dropped(shape_, batch, rank_);
+    return same(y, reference::expected_combine(shape_, values, kept, before)) ? "" : "wrong sum";
   }
 
   moeway::peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
@@ -255,6 +272,7 @@ class Rank {
 
   std::string check_dispatch(const reference::Batch& batch, const reference::Received& want) const {
     if (!same(num_rows_, want.num_rows)) return "wrong num_rows";
+    if (!same(num_dropped_, want.num_dropped)) return "wrong num_dropped";
     if (plan_.token_major()) {
       if (!same(topk_idx_, want.topk_idx) || !same(topk_weights_, want.topk_weights)) return "wrong local routes";
       for (const reference::TokenRow& row : want.tokens) {
@@ -304,7 +322,8 @@ class Rank {
   Vector<std::byte> x_, scales_, out_, out_scales_;
   Vector<int64_t> ids_, first_row_;
   Vector<float> weights_, topk_weights_;
-  Vector<int32_t> source_, num_rows_, topk_idx_;
+  Vector<int32_t> source_, num_rows_, num_dropped_, topk_idx_;
+  int num_combines_ = 0;
   Vector<int32_t> num_tokens_;  // Empty: the arguments say.
   Vector<direct::Mistakes> mistakes_{direct::Mistakes{}};
   std::optional<moeway::exec::Failure> failure_;

@@ -1,5 +1,6 @@
 #include "multi_rank/job.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <thread>
@@ -39,9 +40,10 @@ std::string describe(const Case& job) {
   text << describe(job.shape) << " | routes " << (job.batch ? "given" : routes_name(job.routes)) << ", T "
        << kTokens[static_cast<int>(job.tokens)] << ", values " << kValues[static_cast<int>(job.values)] << ", ids "
        << kIds[static_cast<int>(job.ids)] << (job.views == Views::kStrided ? ", strided" : "") << ", "
-       << order_name(job.order) << (job.view ? ", view" : "") << (job.counted ? ", counted" : "") << ", combine every "
-       << job.combine_every << ", " << job.num_warps << " warps as " << execution_name(job.execution) << ", "
-       << job.rounds << " rounds, delays to " << job.max_delay_us << " us, seed " << job.seed;
+       << order_name(job.order) << (job.view ? ", view" : "") << (job.counted ? ", counted" : "")
+       << (job.add ? ", adds" : "") << ", combine every " << job.combine_every << ", " << job.num_warps << " warps as "
+       << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to " << job.max_delay_us
+       << " us, seed " << job.seed;
   return text.str();
 }
 
@@ -63,6 +65,8 @@ AllToAllConfig make_config(const Case& job) {
   config.alignment = shape.alignment;
   config.weights = to_moeway(shape.weights);
   config.distinct_experts = shape.distinct_experts ? 1 : 0;
+  config.max_recv_tokens = shape.max_recv_tokens;
+  config.overflow = job.overflow;
   config.execution = job.execution;
   config.num_warps = job.num_warps;
   config.num_sms = job.num_sms;
@@ -106,7 +110,9 @@ bool Job::check_sizes(const AllToAllSizes& sizes) {
   const int64_t per_token = shape_.distinct_experts ? 1 : shape_.topk;
   bool right = rank_.expect(sizes.num_local_experts == shape_.num_local_experts(rank), "sizes: num_local_experts");
   right &= rank_.expect(sizes.first_local_expert == shape_.first_expert(rank), "sizes: first_local_expert");
-  right &= rank_.expect(sizes.expert_capacity == shape_.num_ranks * shape_.max_tokens * per_token,
+  int64_t capacity = shape_.num_ranks * shape_.max_tokens * per_token;
+  if (shape_.max_recv_tokens > 0) capacity = std::min(capacity, shape_.max_recv_tokens);
+  right &= rank_.expect(sizes.expert_capacity == capacity,
                         "sizes: expert_capacity is " + std::to_string(sizes.expert_capacity));
   right &= rank_.expect(sizes.row_bytes == shape_.row_bytes(), "sizes: row_bytes");
   right &= rank_.expect(sizes.num_scales == shape_.num_scales(), "sizes: num_scales");
@@ -134,6 +140,7 @@ void Job::make_outputs(const AllToAllSizes& sizes, Flight& flight) {
   if (shape_.scales != reference::Scales::kNone)
     flight.received_scales = OutputTensor(to_moeway(shape_.scale_dtype()), with(shape_.num_scales()), views, random_);
   flight.num_rows = OutputTensor(kI32, {experts}, views, random_);
+  flight.num_dropped = OutputTensor(kI32, {experts}, views, random_);
   if (shape_.layout == Layout::kTokenMajor) {
     flight.received_idx = OutputTensor(kI32, with(shape_.topk), Views::kDense, random_);
     flight.received_weights = OutputTensor(kF32, with(shape_.topk), Views::kDense, random_);
@@ -193,12 +200,14 @@ void Job::scramble_input(int round) {
 DispatchOutput Job::make_output(int round) {
   Flight& own = flight(round);
   for (OutputTensor* output : {&own.received_x, &own.received_scales, &own.num_rows, &own.first_row, &own.row_source,
-                               &own.received_idx, &own.received_weights})
+                               &own.num_dropped, &own.received_idx, &own.received_weights})
     if (output->tensor().ndim > 0) output->poison();
   own.with_first_row = case_.views == Views::kDense || random_.chance(70);
   own.with_row_source = case_.views == Views::kDense || random_.chance(70);
+  own.with_num_dropped = case_.views == Views::kDense || random_.chance(70);
   DispatchOutput out;
   out.num_rows = own.num_rows.tensor();
+  if (own.with_num_dropped) out.num_dropped = own.num_dropped.tensor();
   if (!case_.view) {
     out.x = own.received_x.tensor();
     out.scales = own.received_scales.tensor();
@@ -269,9 +278,31 @@ Tensor Job::combine_weights(int round) {
 
 Status Job::combine_recv_status(int round) {
   Flight& own = flight(round);
+  prepare_y(round);
+  AllToAll& object = *all_to_all_;
+  if (shape_.weights == reference::Weights::kAtDispatch) {
+    return case_.add ? object.combine_recv_add(own.routing, y(round)) : object.combine_recv(own.routing, y(round));
+  }
+  return case_.add ? object.combine_recv_add(own.routing, combine_weights(round), y(round))
+                   : object.combine_recv(own.routing, combine_weights(round), y(round));
+}
+
+void Job::prepare_y(int round) {
+  Flight& own = flight(round);
   own.y.poison();
-  if (shape_.weights == reference::Weights::kAtDispatch) return all_to_all_->combine_recv(own.routing, y(round));
-  return all_to_all_->combine_recv(own.routing, combine_weights(round), y(round));
+  own.y_before.clear();
+  if (!case_.add) return;
+  const auto width = static_cast<size_t>(dtype_bytes(shape_.output_dtype));
+  const int64_t num_tokens = input(round).num_tokens;
+  own.y_before.resize(static_cast<size_t>(num_tokens * shape_.hidden) * width);
+  for (size_t i = 0; i < own.y_before.size(); i += width) {
+    const auto whole = static_cast<float>(random_.between(-16, 16));
+    const float value = case_.values == reference::Values::kExact ? whole : whole * 0.3f;
+    // A negative zero shows where y was written though nothing was added.
+    store(shape_.output_dtype, whole == 0 ? -0.0f : value, own.y_before.data() + i);
+  }
+  for (int64_t t = 0; t < num_tokens; ++t)
+    own.y.fill_row(t, own.y_before.data() + static_cast<size_t>(t) * own.y.row_bytes());
 }
 
 Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights) {
@@ -284,11 +315,18 @@ Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights)
 bool Job::combine(int round) {
   Flight& own = flight(round);
   make_rows(round);
-  own.y.poison();
-  const bool at_dispatch = shape_.weights == reference::Weights::kAtDispatch;
+  prepare_y(round);
+  AllToAll& object = *all_to_all_;
   pause();
-  const Status status = at_dispatch ? all_to_all_->combine(own.routing, rows(round), y(round))
-                                    : all_to_all_->combine(own.routing, rows(round), combine_weights(round), y(round));
+  Status status;
+  if (shape_.weights == reference::Weights::kAtDispatch) {
+    status = case_.add ? object.combine_add(own.routing, rows(round), y(round))
+                       : object.combine(own.routing, rows(round), y(round));
+  } else {
+    const Tensor weights = combine_weights(round);
+    status = case_.add ? object.combine_add(own.routing, rows(round), weights, y(round))
+                       : object.combine(own.routing, rows(round), weights, y(round));
+  }
   own.rows.scramble();
   if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", combine")) return false;
   return check_combine(round);

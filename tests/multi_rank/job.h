@@ -33,10 +33,12 @@ struct Case {
   reference::Tokens tokens = reference::Tokens::kRandom;
   // Where it is set: the inputs of a round, instead of those that routes and tokens make.
   std::function<reference::Batch(int round)> batch;
+  Overflow overflow = kOverflowDrop;  // Where the shape has a bound.
   Ids ids = Ids::kI64;
   Views views = Views::kDense;
   Order order = Order::kFused;
   int combine_every = 1;  // Every how-manieth dispatch has a combine; 0: none has.
+  bool add = false;       // Combine adds onto numbers that y holds.
   bool view = false;      // token_major: read the tokens where they lie instead of having them copied.
   Execution execution = kFibers;
   int num_warps = 4;
@@ -94,10 +96,13 @@ class Job {
     Routing routing{};
     InputTensor x, scales, topk_idx, topk_weights, combine_weights;
     int32_t num_tokens = 0;
-    OutputTensor received_x, received_scales, num_rows, first_row, row_source, received_idx, received_weights;
+    OutputTensor received_x, received_scales, num_rows, first_row, row_source, num_dropped, received_idx,
+        received_weights;
     OutputTensor rows, y;
+    std::vector<std::byte> y_before;  // With Case::add.
     bool with_first_row = true;
     bool with_row_source = true;
+    bool with_num_dropped = true;
     std::byte* view_x = nullptr;  // With Case::view: rows of x and of scales where they lie.
     std::byte* view_scales = nullptr;
     Tensor view_x_tensor, view_scales_tensor;
@@ -111,6 +116,7 @@ class Job {
   bool check_sizes(const AllToAllSizes& sizes);
   void make_outputs(const AllToAllSizes& sizes, Flight& flight);
   void scramble_input(int round);
+  void prepare_y(int round);
   bool take_view(int round);
   bool check_dispatch(int round);
   void expect_expert_rows(const reference::Received& received, Flight& flight, int round);

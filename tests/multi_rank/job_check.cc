@@ -85,12 +85,14 @@ bool Job::check_dispatch(int round) {
   reference::Received& received = received_[static_cast<size_t>(round % 2)];
   received = expected_dispatch(shape_, batches_[static_cast<size_t>(round)], rank_.rank(), padded_rows_);
   own.num_rows.expect_row(0, received.num_rows.data());
+  if (own.with_num_dropped) own.num_dropped.expect_row(0, received.num_dropped.data());
   if (shape_.layout == Layout::kTokenMajor) {
     expect_token_rows(received, own, round);
   } else {
     expect_expert_rows(received, own, round);
   }
   bool right = check_output(own.num_rows, "num_rows", round);
+  right &= check_output(own.num_dropped, "num_dropped", round);
   right &= check_output(own.first_row, "first_row", round);
   right &= check_output(own.row_source, "row_source", round);
   right &= check_output(own.received_idx, "topk_idx", round);
@@ -120,7 +122,8 @@ void Job::make_rows(int round) {
 
 bool Job::check_combine(int round) {
   Flight& own = flight(round);
-  const std::vector<std::byte> y = expected_combine(shape_, case_.values, input(round));
+  const reference::RankInput kept = without_dropped(shape_, batches_[static_cast<size_t>(round)], rank_.rank());
+  const std::vector<std::byte> y = expected_combine(shape_, case_.values, kept, own.y_before);
   for (int64_t t = 0; t < input(round).num_tokens; ++t)
     own.y.expect_row(t, y.data() + static_cast<size_t>(t) * own.y.row_bytes());
   if (!check_output(own.y, "y", round)) return false;

@@ -86,6 +86,16 @@ class SettledAllToAll : public AllToAll {
   Status combine(Routing routing, const Tensor& rows, const Tensor& topk_weights, const Tensor& y) {
     return settled(AllToAll::combine(routing, rows, topk_weights, y));
   }
+  Status combine_recv_add(Routing routing, const Tensor& y) { return settled(AllToAll::combine_recv_add(routing, y)); }
+  Status combine_recv_add(Routing routing, const Tensor& topk_weights, const Tensor& y) {
+    return settled(AllToAll::combine_recv_add(routing, topk_weights, y));
+  }
+  Status combine_add(Routing routing, const Tensor& rows, const Tensor& y) {
+    return settled(AllToAll::combine_add(routing, rows, y));
+  }
+  Status combine_add(Routing routing, const Tensor& rows, const Tensor& topk_weights, const Tensor& y) {
+    return settled(AllToAll::combine_add(routing, rows, topk_weights, y));
+  }
 
  private:
   Status settled(const Status& status) const { return place::settle(*this, status); }

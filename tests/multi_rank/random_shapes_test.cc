@@ -36,6 +36,10 @@ Shape draw_shape(Random& random) {
   shape.row_dtype = random.pick(kSumTypes);
   shape.output_dtype = random.pick(kSumTypes);
   shape.distinct_experts = random.chance(40);
+  if (shape.layout != reference::Layout::kTokenMajor && random.chance(30)) {
+    // From nearly nothing to more than can come.
+    shape.max_recv_tokens = shape.alignment * random.between(1, 2 * shape.num_ranks * shape.max_tokens);
+  }
   return shape;
 }
 
@@ -55,6 +59,7 @@ Case draw_case(uint64_t seed) {
   job.counted = random.chance(25);
   job.views = random.chance(50) ? Views::kStrided : Views::kDense;
   job.order = random.pick(kOrders);
+  job.add = random.chance(30);
   job.view = job.shape.layout == reference::Layout::kTokenMajor && random.chance(50);
   job.combine_every = static_cast<int>(random.chance(75) ? 1 : random.between(0, 3));
   job.execution = random.chance(60) ? kFibers : random.pick(kExecutions);

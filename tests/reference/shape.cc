@@ -62,6 +62,7 @@ std::string describe(const Shape& shape) {
   text << " rows=" << dtype_name(shape.row_dtype) << " y=" << dtype_name(shape.output_dtype)
        << " layout=" << kLayouts[static_cast<int>(shape.layout)] << " alignment=" << shape.alignment << " weights "
        << kWeights[static_cast<int>(shape.weights)] << (shape.distinct_experts ? " distinct" : "");
+  if (shape.max_recv_tokens > 0) text << " at most " << shape.max_recv_tokens << " rows";
   return text.str();
 }
 

@@ -30,6 +30,7 @@ struct Shape {
   int64_t alignment = 1;
   Weights weights = Weights::kAtDispatch;
   bool distinct_experts = false;
+  int64_t max_recv_tokens = 0;  // Rows of an expert (padded) or of all of a rank with padding (packed); 0: any number.
 
   // A row of x, in elements and in bytes.
   int64_t row_elements() const { return dispatch_dtype == DType::kBytes ? token_bytes : hidden; }

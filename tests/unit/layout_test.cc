@@ -114,6 +114,7 @@ TEST(WorkspaceLayout, RegionsDoNotOverlap) {
     Map map(layout.bytes());
     for (int team = 0; team < kMaxTeams; ++team) map.take(layout.epoch(team), 8, 8);
     map.take(layout.counters(), sizeof(Counters), 8);
+    for (int r = 0; r < shape.num_ranks(); ++r) map.take(layout.peer_counters(r), sizeof(PeerCounters), 8);
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
       map.take(layout.num_tokens(epoch), 4, 4);
       for (int64_t token = 0; token < shape.max_tokens; ++token)

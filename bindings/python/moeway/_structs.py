@@ -1,4 +1,4 @@
-"""The structs of include/moeway/c_api.h, field by field. tests/python/test_c_api.py compares them with the header."""
+"""The structs of include/moeway/c_api.h and c_api_stats.h, field by field. tests/python/test_c_api.py compares them with the header."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ class ConfigStruct(VersionedStruct):
         ("alignment", c_int64),
         ("weights", c_int32),
         ("distinct_experts", c_int32),
+        ("max_recv_tokens", c_int64),
+        ("overflow", c_int32),
         ("execution", c_int32),
         ("num_warps", c_int32),
         ("timeout_ms", c_int64),
@@ -113,6 +115,7 @@ class OutputStruct(VersionedStruct):
         ("row_source", TensorStruct),
         ("topk_idx", TensorStruct),
         ("topk_weights", TensorStruct),
+        ("num_dropped", TensorStruct),
     ]
 
 
@@ -125,6 +128,21 @@ class StatsStruct(VersionedStruct):
         ("tokens_sent", c_int64),
         ("routes_sent", c_int64),
         ("rows_received", c_int64),
+        ("rows_dropped", c_int64),
         ("dispatch_sent_bytes", c_int64),
         ("combine_sent_bytes", c_int64),
+    ]
+
+
+class PeerStatsStruct(VersionedStruct):
+    """moeway_peer_stats."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tokens_sent", c_int64),
+        ("tokens_received", c_int64),
+        ("dispatch_sent_bytes", c_int64),
+        ("dispatch_received_bytes", c_int64),
+        ("combine_sent_bytes", c_int64),
+        ("waited_ns", c_int64),
     ]

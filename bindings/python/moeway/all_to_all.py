@@ -11,18 +11,19 @@ import ctypes
 import dataclasses
 from ctypes import c_void_p
 from types import TracebackType
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from moeway import _arrays
 from moeway._library import call, lib
 from moeway._streams import current_stream, stream_pointer
-from moeway._structs import InputStruct, OutputStruct, RoutingStruct, StatsStruct, TensorStruct
+from moeway._structs import InputStruct, OutputStruct, PeerStatsStruct, RoutingStruct, StatsStruct, TensorStruct
 from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig, AllToAllSizes, sizes_of
 from moeway.enums import DeviceType, DType, Layout, Quantise, Scales
+from moeway.errors import InvalidArgumentError
 from moeway.tensor import TensorLike, struct_of
 
-__all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "Routing"]
+__all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "PeerStats", "Routing"]
 
 _SCALES_DTYPES = {Scales.F32: DType.F32, Scales.UE8M0: DType.UE8M0, Scales.BYTES: DType.BYTES}
 
@@ -50,11 +51,12 @@ class DispatchOutput:
 
     x: TensorLike = None
     scales: TensorLike = None
-    num_rows: TensorLike = None  # int32 [L]: rows of each local expert
+    num_rows: TensorLike = None  # int32 [L]: rows of each local expert, without dropped ones
     first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
     row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
     topk_idx: TensorLike = None  # token_major: int32 [W * M, K], local experts, -1 for none here
     topk_weights: TensorLike = None  # token_major: f32 [W * M, K]
+    num_dropped: TensorLike = None  # int32 [L], optional: rows of each expert that there was no room for
 
 
 class AllToAllStats(NamedTuple):
@@ -64,8 +66,20 @@ class AllToAllStats(NamedTuple):
     tokens_sent: int  # (token, destination rank) pairs
     routes_sent: int
     rows_received: int
+    rows_dropped: int  # that max_recv_tokens had no room for
     dispatch_sent_bytes: int
     combine_sent_bytes: int
+
+
+class PeerStats(NamedTuple):
+    """What this rank and a peer have exchanged since creation: moeway_peer_stats."""
+
+    tokens_sent: int
+    tokens_received: int
+    dispatch_sent_bytes: int
+    dispatch_received_bytes: int
+    combine_sent_bytes: int
+    waited_ns: int  # how long this rank has waited for it
 
 
 class AllToAll:
@@ -144,25 +158,27 @@ class AllToAll:
         call(lib.moeway_combine_send, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)))
 
     def combine_recv(self, routing: Routing, topk_weights: Optional[TensorLike] = None,
-                     y: Optional[TensorLike] = None) -> TensorLike:
+                     y: Optional[TensorLike] = None, *, add: bool = False) -> TensorLike:
         """Waits for the results of this rank's tokens and writes their sums to y [T, H] output_dtype; returns it.
 
-        topk_weights [T, K] f32 with weights at combine, else None. y: by default a new array.
+        topk_weights [T, K] f32 with weights at combine, else None. y: by default a new array. add: onto what y holds,
+        in float32, rounded once; tokens without routes leave it as it is.
         """
         self._follow_stream()
-        y = self._allocate_y(routing) if y is None else y
+        y = self._given_y(routing, y, add)
         weights, results = self._results(topk_weights, y)
-        call(lib.moeway_combine_recv, self._handle, routing.to_struct(), weights, ctypes.byref(results))
+        call(lib.moeway_combine_recv_add if add else lib.moeway_combine_recv, self._handle, routing.to_struct(),
+             weights, ctypes.byref(results))
         return y
 
     def combine(self, routing: Routing, rows: TensorLike, topk_weights: Optional[TensorLike] = None,
-                y: Optional[TensorLike] = None) -> TensorLike:
+                y: Optional[TensorLike] = None, *, add: bool = False) -> TensorLike:
         """combine_send and combine_recv in one call."""
         self._follow_stream()
-        y = self._allocate_y(routing) if y is None else y
+        y = self._given_y(routing, y, add)
         weights, results = self._results(topk_weights, y)
-        call(lib.moeway_combine, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)), weights,
-             ctypes.byref(results))
+        call(lib.moeway_combine_add if add else lib.moeway_combine, self._handle, routing.to_struct(),
+             ctypes.byref(self._rows(rows)), weights, ctypes.byref(results))
         return y
 
     def view(self, routing: Routing) -> Tuple[TensorLike, Optional[TensorLike]]:
@@ -177,7 +193,7 @@ class AllToAll:
         return _arrays.view(x, routing.kind, self), _arrays.view(scales, routing.kind, self) if there else None
 
     def allocate_output(self, kind: str = "numpy", *, in_heap: bool = False, first_row: bool = True,
-                        row_source: bool = True) -> DispatchOutput:
+                        row_source: bool = True, num_dropped: bool = False) -> DispatchOutput:
         """A DispatchOutput that fits, of "numpy", "ml_dtypes", "torch" or "cupy" arrays, which hold anything.
 
         in_heap: without x and scales, for view() (token_major only).
@@ -189,6 +205,8 @@ class AllToAll:
         else:
             leading = (sizes.max_rows,)
         output = DispatchOutput(num_rows=self._empty(kind, (sizes.num_local_experts,), DType.I32))
+        if num_dropped:
+            output.num_dropped = self._empty(kind, (sizes.num_local_experts,), DType.I32)
         if not in_heap:
             output.x = self._empty(kind, (*leading, sizes.row_bytes // dtype.element_bytes), dtype)
             if config.scales != Scales.NONE:
@@ -212,10 +230,18 @@ class AllToAll:
         self._pinned_stream = None if stream is None else (stream_pointer(stream),)
 
     def stats(self) -> AllToAllStats:
-        """What this rank has moved since creation."""
+        """What this rank has moved since creation. Waits for nothing: kernels of a CUDA rank may still be counting."""
         struct = StatsStruct()
         call(lib.moeway_all_to_all_get_stats, self._handle, ctypes.byref(struct))
         return AllToAllStats(*(getattr(struct, name) for name in AllToAllStats._fields))
+
+    def peer_stats(self) -> List[PeerStats]:
+        """What this rank has exchanged with each rank, and how long it waited for it. Waits for nothing, as stats()."""
+        structs = (PeerStatsStruct * self._size)()
+        for struct in structs:
+            struct.struct_size = ctypes.sizeof(PeerStatsStruct)
+        call(lib.moeway_all_to_all_get_peer_stats, self._handle, self._size, structs)
+        return [PeerStats(*(getattr(struct, name) for name in PeerStats._fields)) for struct in structs]
 
     def status(self) -> None:
         """Raises the failure that ended this object's use, if there is one; once it is closed, WrongStateError."""
@@ -280,5 +306,9 @@ class AllToAll:
         weights = None if topk_weights is None else ctypes.byref(self._struct("topk_weights", topk_weights, None))
         return weights, self._struct("y", y, self.config.output_dtype, write=True)
 
-    def _allocate_y(self, routing: Routing) -> TensorLike:
+    def _given_y(self, routing: Routing, y: Optional[TensorLike], add: bool) -> TensorLike:
+        if y is not None:
+            return y
+        if add:
+            raise InvalidArgumentError("y is None with add, expected the tensor to add onto")
         return self._empty(routing.kind, (routing.num_tokens, self.config.hidden), self.config.output_dtype)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from moeway._library import call, lib
 from moeway._structs import ConfigStruct, SizesStruct
-from moeway.enums import DType, Execution, Layout, Quantise, Scales, Weights, choice_of
+from moeway.enums import DType, Execution, Layout, Overflow, Quantise, Scales, Weights, choice_of
 from moeway.errors import InvalidArgumentError
 
 __all__ = ["AllToAllConfig", "AllToAllSizes", "expert_owner", "first_expert", "num_local_experts", "sizes_of"]
@@ -18,7 +18,7 @@ Choice = Any
 
 _CHOICES = {
     "dispatch_dtype": DType, "row_dtype": DType, "output_dtype": DType, "scales": Scales, "layout": Layout,
-    "weights": Weights, "execution": Execution, "quantise": Quantise,
+    "weights": Weights, "overflow": Overflow, "execution": Execution, "quantise": Quantise,
 }
 
 
@@ -44,6 +44,8 @@ class AllToAllConfig:
     alignment: int = 1  # rows, expert_packed only
     weights: Choice = Weights.AT_DISPATCH
     distinct_experts: bool = False  # no token names an expert twice
+    max_recv_tokens: int = 0  # most rows: of an expert (padded), of a rank (packed); 0: the worst case
+    overflow: Choice = Overflow.ERROR  # what becomes of more rows than that: error or drop
     execution: Choice = Execution.FIBERS  # CPU ranks
     num_warps: int = 4  # CPU ranks
     timeout_ms: Optional[int] = None  # limit of every wait for a peer; None: 30000, or MOEWAY_TIMEOUT_MS

@@ -10,7 +10,7 @@ from typing import Any, Type, TypeVar, Union
 
 from moeway.errors import InvalidArgumentError
 
-__all__ = ["DeviceType", "DType", "Execution", "Layout", "Quantise", "Scales", "Weights"]
+__all__ = ["DeviceType", "DType", "Execution", "Layout", "Overflow", "Quantise", "Scales", "Weights"]
 
 
 class DType(enum.IntEnum):
@@ -71,6 +71,13 @@ class Weights(enum.IntEnum):
 
     AT_DISPATCH = 0
     AT_COMBINE = 1
+
+
+class Overflow(enum.IntEnum):
+    """What becomes of rows that max_recv_tokens leaves no room for: the dispatch fails, or the last ones are dropped."""
+
+    ERROR = 0
+    DROP = 1
 
 
 class Execution(enum.IntEnum):

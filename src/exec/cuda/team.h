@@ -43,26 +43,40 @@ __device__ __noinline__ inline void report_failure(const DeviceControl* control,
   control->fail(*failure);
 }
 
-// Tries of a poll before the clock, the peer and the host's memory are looked at, and between two looks.
+// Tries of a poll before the peer and the host's memory are looked at, and between two looks; and the same for the clock,
+// by which waits are counted.
 inline constexpr uint32_t kTriesPerCheck = 1024;
+inline constexpr uint32_t kTriesPerClock = 16;
 
 // What a poll that takes long remembers.
 struct SlowPoll {
   uint64_t start;
+  uint64_t counted;  // Up to when.
   FailureKind kind;
 };
 
-// Whether a poll must end, on all lanes of the warp; asked at every try from kTriesPerCheck on. A verdict stands only if
-// what the lane waits for has not come at the next try either: it may have come before what the verdict is from.
+// Whether a poll must end, on all lanes of the warp; asked at every kTriesPerClock-th try. A verdict stands only if what
+// the lane waits for has not come the next time either: it may have come before what the verdict is from.
 __device__ __noinline__ inline bool given_up(const DeviceControl* control, const Missing* missing, bool waits,
                                              uint32_t tries, SlowPoll* poll) {
+  const uint64_t now = nanoseconds();
+  if (tries == kTriesPerClock) {
+    *poll = {now, now, FailureKind::kNone};
+    return false;
+  }
+  if (blockIdx.x == 0 && control->waits.counts()) {
+    const uint32_t waiting = __ballot_sync(kAllOnes, waits);
+    if (waits && (waiting & below(static_cast<int>(threadIdx.x % 32))) == 0) {
+      control->waits.add(missing->site.peer, poll->counted, now);
+    }
+    poll->counted = now;
+  }
   const uint32_t turn = tries % kTriesPerCheck;
-  if (turn > 1) return false;
-  if (tries == kTriesPerCheck) *poll = {nanoseconds(), FailureKind::kNone};
+  if (turn > kTriesPerClock || tries < kTriesPerCheck) return false;
   if (turn == 0) {
     if (!waits) return false;
     const PeerWord word = control->word(missing->site.peer);
-    if (nanoseconds() - poll->start > control->timeout_ns) poll->kind = FailureKind::kDeadline;
+    if (now - poll->start > control->timeout_ns) poll->kind = FailureKind::kDeadline;
     if (word == PeerWord::kFailed) poll->kind = FailureKind::kPeerFailed;
     if (word == PeerWord::kClosed) poll->kind = FailureKind::kPeerClosed;
     if (missing->seen > missing->expected) poll->kind = FailureKind::kOutOfStep;
@@ -215,7 +229,7 @@ class CudaTeam {
     for (uint32_t tries = 1;; ++tries) {
       if (!mine) mine = ready();
       if (__all_sync(kAllOnes, mine)) break;
-      if (tries < kTriesPerCheck) continue;
+      if (tries % kTriesPerClock != 0) continue;
       Missing missing{};
       if (!mine) missing = blame();
       if (given_up(&control_, &missing, !mine, tries, &slow)) return false;

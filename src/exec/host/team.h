@@ -271,6 +271,7 @@ class HostTeam {
       if (!slow.go_on(ready, blame)) return false;
       scheduler_.pause(slow.tries());
     }
+    slow.done();
     return true;
   }
   void perturb() const;

@@ -40,10 +40,12 @@ MOEWAY_FN void clear_counters(const Team& team, const layout::Shape& shape, cons
 // What the last team has announced and counted, for the statistics.
 template <class Team>
 MOEWAY_FN void add_sent(const Team& team, const Round& round, const DispatchScratch& scratch) {
-  uint32_t num_tokens = 0, num_routes = 0;
-  team.lanes(round.shape().num_ranks(), [&](int32_t dst) { num_tokens += scratch.slots[dst]; });
+  uint32_t num_routes = 0;
+  team.lanes(round.shape().num_ranks(), [&](int32_t dst) {
+    // Relaxed: the host only looks.
+    exec::add_relaxed<exec::Scope::kDevice>(&round.peer_counters(dst)->tokens_sent, uint64_t{scratch.slots[dst]});
+  });
   team.lanes(round.shape().experts.num_experts, [&](int32_t e) { num_routes += scratch.rows[e]; });
-  team.add(&round.counters()->tokens_sent, num_tokens);
   team.add(&round.counters()->routes_sent, num_routes);
 }
 

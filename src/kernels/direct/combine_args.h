@@ -17,6 +17,7 @@ struct CombineArgs {
   // In and out of combine_recv.
   MatrixView topk_weights;  // float; no data unless weights come with combine.
   MatrixView y;             // Contiguous elements.
+  bool adds_to_y;           // Sums start from what y holds; a token without results leaves it as it is.
 
   // Worked out by complete().
   bool whole_rows;  // Every row, and every sum, consists of whole units (exec/token_bytes.h).

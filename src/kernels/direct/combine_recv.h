@@ -53,6 +53,12 @@ class ResultReceiver {
     const Record record = combiner_.read(memory);
     if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
+    if (args_.adds_to_y) {
+      if (own.num_results == 0) return true;
+      Slice<Team, Out> before;
+      before.load(team_, slice, args_.hidden, args_.y.row(token), !unusual<Config>(!args_.whole_sums));
+      before.add_to(team_, slice, args_.hidden, 1.0f, &sum);
+    }
     bool come = true;
     if constexpr (Config::kReduced) {
       come = add_sums(token, slice, own, memory, record, &sum);
@@ -93,7 +99,7 @@ class ResultReceiver {
     MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (own_direct_ && q == own.own_index) {
-        combiner_.add_row(combiner_.token_row(round_.rank, token), slice, 1.0f, sum);
+        combiner_.add_token_row(combiner_.token_row(round_.rank, token), slice, sum);
       } else if (!add_result<Row>(token, q, slice, 1.0f, sum)) {
         return false;
       }
@@ -118,8 +124,9 @@ class ResultReceiver {
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;
         if (direct && next_own < received->num_routes && kept[next_own].k == base + i) {
-          const layout::RowPlace place = kept[next_own++];
-          combiner_.add_row(args_.rows.row(place.local_expert, place.row), slice, weight.get(i), sum);
+          Slice<Team, Row> row;
+          combiner_.load_row(kept[next_own++], slice, &row);
+          row.add_to(team_, slice, args_.hidden, weight.get(i), sum);
         } else if (!add_result<Row>(token, base + i, slice, weight.get(i), sum)) {
           return false;
         }
@@ -175,7 +182,7 @@ MOEWAY_FN bool recv_results(const Team& team, const CombineArgs& args, const Pee
   uint32_t num = 0;
   const bool come = for_each_slice(team, args, 0, arrivals.num_tokens(parity_of(arrivals.epoch)),
                                    [&](int64_t token, int slice) { return receiver.recv(token, slice, &num); });
-  count_results(team, args.round, num);
+  count_results(team, args.round, args.round.rank, num);
   return come;
 }
 

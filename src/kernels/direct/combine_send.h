@@ -53,7 +53,7 @@ class Combiner {
     } else {
       for_each_place(memory, received.num_routes, kept.places, [&](const layout::RowPlace& place) {
         Slice<Team, Row> row;
-        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), whole_rows());
+        load_row(place, slice, &row);
         send(src, received.token, place.k, slice, row);
       });
     }
@@ -78,11 +78,19 @@ class Combiner {
     result->round(team_, slice, args_.hidden, sum);
   }
 
-  // sum += weight * row, of one row.
-  MOEWAY_FN void add_row(const std::byte* row, int slice, float weight, Sum<Team>* sum) const {
+  // A row that goes back as it is; zeros where dispatch had no room for it.
+  MOEWAY_FN void load_row(const layout::RowPlace& place, int slice, Slice<Team, Row>* row) const {
+    if (place.row < 0) {
+      row->round(team_, slice, args_.hidden, Sum<Team>());
+    } else {
+      row->load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
+    }
+  }
+  // sum += row, of a token_major row.
+  MOEWAY_FN void add_token_row(const std::byte* row, int slice, Sum<Team>* sum) const {
     Slice<Team, Row> one;
     one.load(team_, slice, args_.hidden, row, whole_rows());
-    one.add_to(team_, slice, args_.hidden, weight, sum);
+    one.add_to(team_, slice, args_.hidden, 1.0f, sum);
   }
 
   // The first kSpread places of a received token, read before it is known how many there are.
@@ -162,10 +170,10 @@ MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const layout::Receive
 }
 
 template <class Team>
-MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num) {
+MOEWAY_FN void count_results(const Team& team, const Round& round, int32_t owner, uint32_t num) {
   team.leader([&] {
-    // Relaxed: the host reads it after the launch.
-    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num});
+    // Relaxed: the host only looks.
+    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.peer_counters(owner)->results_sent, uint64_t{num});
   });
 }
 
@@ -202,13 +210,13 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   const int parity = parity_of(epoch);
   const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch);
   int64_t num_before = 0;
-  uint32_t num = 0;
   MOEWAY_ROLL
   for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
     const int32_t src = round.source(step);
     // Own tokens are kept under their numbers, and some have no expert here.
     const bool own = src == round.rank;
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
+    uint32_t num = 0;
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;
       const auto record = combiner.read(combiner.record(parity, src, index));
@@ -216,9 +224,9 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
       combiner.return_slice(src, index, record, slice);
       return true;
     });
+    count_results(team, round, src, num);
     num_before += num_tokens;
   }
-  count_results(team, round, num);
 }
 
 template <class Config, class Team, class Peers>

@@ -60,9 +60,14 @@ struct DispatchArgs {
   int64_t num_rows_stride;  // elements
   int64_t* first_row;       // [L]; may be null.
   int64_t first_row_stride;
+  int32_t* num_dropped;  // [L]; may be null.
+  int64_t num_dropped_stride;
   int64_t expert_capacity;  // padded: rows from one expert to the next, in x as [rows, H].
   int64_t alignment;        // packed: each expert starts at a multiple of it.
-  int64_t max_rows;         // packed: of all experts.
+  // There is room for so many rows of each expert, and (packed) of all of them, padding included.
+  uint32_t max_expert_rows;
+  int64_t max_rows;
+  bool drops;               // Rows without room are left out; else they are a failure.
   MatrixView out_topk_idx;  // token_major: int32 [W * M, K].
   MatrixView out_topk_weights;
 

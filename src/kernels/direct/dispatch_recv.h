@@ -47,6 +47,8 @@ class TokenReceiver {
     Header header;
     Places places;
     typename Team::Held held;
+    uint32_t dropped;  // Which of the first kSpread routes have no room.
+    int32_t num_kept;  // Places that are kept.
   };
 
   // What the header of the `index`-th token of `src` holds now, for open(): it may not have come, or never come.
@@ -69,25 +71,29 @@ class TokenReceiver {
       return false;
     }
     look_at_payload(src, head.token, 0, &token->held);
-    std::byte* memory = record(src, src == round_.rank ? head.token : index);
+    token->num_kept = head.num_routes;
     if constexpr (!Config::kTokenMajor) {
       const int32_t n = exec::spread_size(head.num_routes);
       token->places = to_places(src, token->header, n);
-      if (!known(src, index, token->places, n)) return false;
-      keep(memory, src, head.token, 0, n, token->places);
+      if (!placed(src, index, token->places, n, &token->dropped)) return false;
+      token->num_kept = keep(record(*token), src, head.token, 0, n, token->places, token->dropped);
     }
-    team_.leader([&] {
-      *reinterpret_cast<layout::ReceivedToken*>(memory) = {head.token, head.result_index, head.num_routes, 0};
-    });
     return true;
   }
   // Waits for the token's payload and copies it to its rows.
   MOEWAY_FN bool finish(Opened* token) const {
+    bool come = true;
     if constexpr (Config::kTokenMajor) {
-      return recv_token_row(*token);
+      come = recv_token_row(*token);
     } else {
-      return recv_rows(token);
+      come = recv_rows(token);
     }
+    if (!come) return false;
+    team_.leader([&] {
+      *reinterpret_cast<layout::ReceivedToken*>(record(*token)) = {token->head.token, token->head.result_index,
+                                                                   token->num_kept, 0};
+    });
+    return true;
   }
 
   // One of this rank's own tokens, which its sender has just announced and holds: to its rows here. `hold(chunk)` makes
@@ -95,13 +101,15 @@ class TokenReceiver {
   template <class Hold>
   MOEWAY_FN bool place_own(int64_t token, const typename Team::Held& held, Hold hold) const {
     std::byte* memory = record(round_.rank, token);
-    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+    auto* received = reinterpret_cast<layout::ReceivedToken*>(memory);
+    auto* kept = reinterpret_cast<layout::RowPlace*>(received + 1);
     // As many as there may be, before it is known how many there are.
     const auto read = [&](int32_t base) {
       return team_.spread(exec::spread_size(shape_.topk - base), [&](int j) { return kept[base + j]; });
     };
     Places given = read(0);
-    const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
+    const int32_t num_routes = received->num_routes;
+    int32_t num_kept = 0;
     MOEWAY_ROLL
     for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
       if (unusual<Config>(base > 0)) given = read(base);
@@ -110,15 +118,17 @@ class TokenReceiver {
         const layout::RowPlace place = given.mine(j);
         return place_of(round_.rank, {place.local_expert, place.k, static_cast<uint32_t>(place.row), place.weight});
       });
-      if (!known(round_.rank, token, places, n)) return false;  // The routes were changed meanwhile.
+      uint32_t dropped;
+      if (!placed(round_.rank, token, places, n, &dropped)) return false;  // The routes were changed meanwhile.
       MOEWAY_ROLL
       for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(shape_.token())); ++chunk) {
         hold(chunk);
-        copy_to_rows(held, places, n, chunk);
+        copy_to_rows(held, places, n, dropped, chunk);
       }
       team_.sync();  // All have read what is replaced.
-      keep(memory, round_.rank, static_cast<int32_t>(token), base, n, places);
+      num_kept += keep(memory, round_.rank, static_cast<int32_t>(token), num_kept, n, places, dropped);
     }
+    if (num_kept != num_routes) team_.leader([&] { received->num_routes = num_kept; });
     return true;
   }
 
@@ -129,6 +139,9 @@ class TokenReceiver {
   MOEWAY_FN bool whole_rows() const { return !unusual<Config>(!args_.whole_rows); }
   MOEWAY_FN std::byte* record(int32_t src, int64_t index) const {
     return round_.template at<std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
+  }
+  MOEWAY_FN std::byte* record(const Opened& token) const {
+    return record(token.src, token.src == round_.rank ? token.head.token : token.index);
   }
 
   MOEWAY_FN const exec::Unit* units(int32_t src, int64_t index) const {
@@ -171,31 +184,37 @@ class TokenReceiver {
            head.num_routes <= shape_.topk && head.result_index < shape_.results_per_token();
   }
 
-  // Where a route's row lies; row -1 if it cannot be.
+  // Where a route's row lies. Without room for it ~row is its number among the expert's; kNoRow if it cannot be at all.
+  static constexpr int64_t kNoRow = int64_t{-1} << 62;
   MOEWAY_FN layout::RowPlace place_of(int32_t src, const layout::Route& route) const {
     const bool known = route.local_expert >= 0 && route.local_expert < num_local_ && route.k < shape_.topk;
-    int64_t row = -1;
+    int64_t row = kNoRow;
     if (known) {
       row = int64_t{scratch_.first_of[int64_t{src} * num_local_ + route.local_expert]} + route.position;
-      if (row >= scratch_.num_rows[route.local_expert]) row = -1;
+      if (row >= scratch_.num_rows[route.local_expert]) row = ~row;
     }
-    if (row >= 0 && shape_.rows == layout::Rows::kPacked) {
-      row += scratch_.first_row[route.local_expert];
-      if (row >= args_.max_rows) row = -1;
-    }
+    if (row >= 0 && shape_.rows == layout::Rows::kPacked) row += scratch_.first_row[route.local_expert];
     return {row, route.weight, static_cast<uint16_t>(route.local_expert), static_cast<uint16_t>(route.k)};
   }
-  MOEWAY_FN bool known(int32_t src, int64_t index, const Places& places, int32_t n) const {
-    const bool all = team_.ballot(n, [&](int j) { return places.mine(j).row < 0; }) == 0;
-    if (!all) team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(0).local_expert));
-    return all;
+  // Which of n routes have no room. False if one cannot be: the counts do not know it.
+  MOEWAY_FN bool placed(int32_t src, int64_t index, const Places& places, int32_t n, uint32_t* dropped) const {
+    *dropped = team_.ballot(n, [&](int j) { return places.mine(j).row < 0; });
+    if (*dropped == 0) return true;
+    const uint32_t unknown = team_.ballot(n, [&](int j) {
+      const layout::RowPlace place = places.mine(j);
+      return place.row < 0 && (place.row == kNoRow || ~place.row >= scratch_.num_arrived[place.local_expert]);
+    });
+    if (unknown == 0) return true;
+    team_.fail(corrupt(exec::Awaited::kHeader, src, index, num_local_, places.get(exec::lowest(unknown)).local_expert));
+    return false;
   }
   // Where the bytes of a row lie.
   struct Address {
     std::byte* row;
     std::byte* scales;
   };
-  MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, int chunk) const {
+  MOEWAY_FN void copy_to_rows(const typename Team::Held& held, const Places& places, int32_t n, uint32_t dropped,
+                              int chunk) const {
     const auto addresses = team_.spread(n, [&](int j) {
       const layout::RowPlace place = places.mine(j);
       return Address{args_.out.row(place.local_expert, place.row), args_.out_scales.row(place.local_expert, place.row)};
@@ -203,6 +222,7 @@ class TokenReceiver {
     MOEWAY_ROLL
     for (int32_t j = 0; j < n; ++j) {
       const Address to = addresses.get(j);
+      if ((dropped >> j & 1) != 0) continue;
       team_.place(held, row_at(to), whole_rows(), chunk);
     }
   }
@@ -222,15 +242,16 @@ class TokenReceiver {
     for (int chunk = 0; chunk == 0 || unusual<Config>(chunk < team_.num_chunks(shape_.token())); ++chunk) {
       if (unusual<Config>(chunk > 0)) look_at_payload(src, token, chunk, &opened->held);
       if (!recv_payload(src, token, chunk, &opened->held)) return false;
-      copy_to_rows(opened->held, opened->places, exec::spread_size(num_routes), chunk);
+      copy_to_rows(opened->held, opened->places, exec::spread_size(num_routes), opened->dropped, chunk);
       MOEWAY_ROLL
       for (int32_t base = exec::kSpread; unusual<Config>(base < num_routes); base += exec::kSpread) {
         const int32_t n = exec::spread_size(num_routes - base);
         if (!recv_header(src, opened->index, base, n, &opened->header, false)) return false;
         const Places more = to_places(src, opened->header, n);
-        if (!known(src, opened->index, more, n)) return false;
-        if (chunk == 0) keep(record(src, src == round_.rank ? token : opened->index), src, token, base, n, more);
-        copy_to_rows(opened->held, more, n, chunk);
+        uint32_t no_room;
+        if (!placed(src, opened->index, more, n, &no_room)) return false;
+        if (chunk == 0) opened->num_kept += keep(record(*opened), src, token, opened->num_kept, n, more, no_room);
+        copy_to_rows(opened->held, more, n, no_room, chunk);
       }
     }
     return true;
@@ -261,18 +282,22 @@ class TokenReceiver {
                       });
   }
 
-  MOEWAY_FN void keep(std::byte* memory, int32_t src, int32_t token, int32_t base, int32_t n,
-                      const Places& places) const {
-    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken));
+  // Keeps n places from number `first` on; how many it kept. Where results come back route by route, a dropped one's place
+  // tells that it is owed; a sum just does without.
+  MOEWAY_FN int32_t keep(std::byte* memory, int32_t src, int32_t token, int32_t first, int32_t n, const Places& places,
+                         uint32_t dropped) const {
+    auto* kept = reinterpret_cast<layout::RowPlace*>(memory + sizeof(layout::ReceivedToken)) + first;
+    const uint32_t left_out = shape_.results == layout::Results::kPerRoute ? 0 : dropped;
     team_.lanes(n, [&](int32_t j) {
       const layout::RowPlace place = places.mine(j);
-      kept[base + j] = place;
-      if (!args_.row_source.given()) return;
+      if ((left_out >> j & 1) == 0) kept[j - exec::popcount(left_out & exec::below(j))] = place;
+      if (!args_.row_source.given() || place.row < 0) return;
       auto* source = reinterpret_cast<int32_t*>(args_.row_source.row(place.local_expert, place.row));
       source[0] = src;
       source[1] = token;
       source[2] = place.k;
     });
+    return n - exec::popcount(left_out);
   }
 
   // token_major: the token's one row, and which of its routes are for this rank. Rows between the token before and this

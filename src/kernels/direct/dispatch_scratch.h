@@ -18,11 +18,12 @@ class DispatchScratch {
   uint32_t* own_slots;
 
   // From the counts of all sources on.
-  uint32_t* num_rows;    // [L]: of each expert.
-  uint32_t* first_of;    // [W, L]: the first row of a source among the expert's.
-  uint32_t* num_slots;   // [W]: tokens from each source.
-  int64_t* padded_rows;  // [L]: num_rows, rounded up; packed alone.
-  int64_t* first_row;    // [L]: of each expert; packed alone.
+  uint32_t* num_rows;     // [L]: of each expert, as far as there is room.
+  uint32_t* num_arrived;  // [L]: what all sources send for it.
+  uint32_t* first_of;     // [W, L]: the first row of a source among the expert's.
+  uint32_t* num_slots;    // [W]: tokens from each source.
+  int64_t* padded_rows;   // [L]: num_rows, rounded up; packed alone.
+  int64_t* first_row;     // [L]: of each expert; packed alone.
 
   std::byte* held;  // Team::held_bytes().
   // Team::quantised_bytes(), where the shape quantises.
@@ -62,6 +63,7 @@ class DispatchScratch {
     take(&own_rows, shape.experts.num_experts);
     take(&own_slots, shape.num_ranks());
     take(&num_rows, local);
+    take(&num_arrived, local);
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());
     offset = layout::round_up(offset, sizeof(exec::Unit));

@@ -83,6 +83,9 @@ struct Round {
     });
   }
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
+  MOEWAY_FN layout::PeerCounters* peer_counters(int32_t peer) const {
+    return at<layout::PeerCounters>(workspace.peer_counters(peer));
+  }
 };
 
 // `condition`, which never holds in a usual case. A GPU waits for every stretch of code that it comes to, and for every one that
