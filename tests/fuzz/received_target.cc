@@ -143,6 +143,8 @@ class Rank {
     kernels::direct::DispatchArgs args{};
     args.round = round();
     args.distinct_experts = plan_.config.distinct_experts != 0;
+    args.max_expert_rows = static_cast<uint32_t>(plan_.sizes.expert_capacity);
+    args.drops = plan_.drops();
     return args;
   }
   kernels::direct::CombineArgs combine_args() const {
@@ -155,7 +157,7 @@ class Rank {
     const auto failure = executor_->failure();
     if (!failure) return true;
     require(failure->kind != exec::FailureKind::kDeadline, "nobody waits for one who has gone");
-    require_readable(core::describe(*failure, rank_, kTimeout));
+    require_readable(core::describe(*failure, rank_, plan_.config));
     return false;
   }
 
