@@ -116,15 +116,17 @@ class Life {
  private:
   Status meet() {
     Result<Bootstrap> made = Bootstrap::local(meeting_.path(), rank_, kRanks, std::chrono::milliseconds(kLimitMs));
-    if (made.ok()) bootstrap_.emplace(std::move(made).value());
-    return made.status();
+    if (!made.ok()) return made.status();
+    bootstrap_.emplace(std::move(made).value());
+    return {};
   }
   Status make_communicator() {
     CommunicatorOptions options;
     options.timeout_ms = kLimitMs;
     Result<Communicator> made = Communicator::create(std::move(*bootstrap_), options);
-    if (made.ok()) communicator_.emplace(std::move(made).value());
-    return made.status();
+    if (!made.ok()) return made.status();
+    communicator_.emplace(std::move(made).value());
+    return {};
   }
 
   const PrivateDirectory& meeting_;
