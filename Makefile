@@ -2,14 +2,16 @@
 #
 #   JOBS=2            compilers and tests at a time (default: the number of processors)
 #   ROUTES=file       routes for `make demo` instead of the built-in router
+#   FUZZ_SECONDS=30   how long `make fuzz` runs each of its targets
 #   CMAKE_ARGS=...    more arguments for the configure step
 
 JOBS ?= $(shell nproc)
 CMAKE_ARGS ?=
+FUZZ_SECONDS ?= 30
 DEMO_ROUTER = --tokens 128 --rounds 20
 DEMO_ROUTES = --routes "$(ROUTES)" --rounds 20
 
-.PHONY: help demo build test asan tsan cuda bench lint format tidy clean
+.PHONY: help demo build test asan tsan fuzz cuda bench lint format tidy clean
 
 help:
 	@echo "make demo    set up, build, and run dispatch and combine between 8 ranks, every value checked;"
@@ -18,6 +20,7 @@ help:
 	@echo "make build   build the library, the command line and the examples into build/release"
 	@echo "make asan    the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan    the tests under ThreadSanitizer"
+	@echo "make fuzz    whatever is read from outside, given any bytes, FUZZ_SECONDS each (needs clang)"
 	@echo "make cuda    build what needs nvcc: the library with NVLink, the command line and the GPU tests"
 	@echo "make bench   build the benchmarks into build/release/bench"
 	@echo "make lint    format, layers, shell scripts, clang-tidy"
@@ -50,6 +53,12 @@ tsan:
 	cmake --preset tsan $(CMAKE_ARGS)
 	cmake --build --preset tsan -j $(JOBS)
 	tools/run_tests.sh tsan $(JOBS)
+
+fuzz:
+	tools/setup.sh fuzz
+	cmake --preset fuzz $(CMAKE_ARGS)
+	cmake --build --preset fuzz -j $(JOBS)
+	tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
 
 cuda:
 	tools/setup.sh test

@@ -43,8 +43,11 @@ Buffers::Buffers(const AllToAllConfig& c, const AllToAllSizes& s, const Pattern&
       out_row_bytes(c.hidden * moeway_dtype_bytes(c.row_dtype)),
       sum_bytes(c.hidden * moeway_dtype_bytes(c.output_dtype)),
       scales_dtype(pattern.scales_dtype()),
-      in_x(c.max_tokens * s.row_bytes),
-      in_scales(c.max_tokens * scales_bytes),
+      given_row_bytes(pattern.given_row_bytes()),
+      given_scales_bytes(pattern.given_scales_bytes()),
+      given_dtype(pattern.given_dtype()),
+      in_x(c.max_tokens * given_row_bytes),
+      in_scales(c.max_tokens * given_scales_bytes),
       in_experts(c.max_tokens * c.topk * 4),
       in_weights(c.max_tokens * c.topk * 4),
       x(s.max_rows * s.row_bytes),
@@ -61,8 +64,8 @@ Buffers::Buffers(const AllToAllConfig& c, const AllToAllSizes& s, const Pattern&
 
 void Buffers::fill_input(const Pattern& pattern, const Batch& batch, int64_t round, int group) {
   for (int64_t t = 0; t < batch.num_tokens; ++t) {
-    pattern.fill_row(round, group, t, in_x.data() + t * sizes.row_bytes);
-    if (scales_bytes > 0) pattern.fill_scales(round, group, t, in_scales.data() + t * scales_bytes);
+    pattern.fill_given_row(round, group, t, in_x.data() + t * given_row_bytes);
+    if (given_scales_bytes > 0) pattern.fill_scales(round, group, t, in_scales.data() + t * scales_bytes);
   }
   std::copy(batch.experts.begin(), batch.experts.end(), in_experts.as<int32_t>());
   std::copy(batch.weights.begin(), batch.weights.end(), in_weights.as<float>());
@@ -70,9 +73,10 @@ void Buffers::fill_input(const Pattern& pattern, const Batch& batch, int64_t rou
 
 DispatchInput Buffers::input(const Batch& batch) {
   DispatchInput input;
-  const int64_t elements = sizes.row_bytes / moeway_dtype_bytes(config.dispatch_dtype);
-  input.x = Tensor(in_x.data(), config.dispatch_dtype, {batch.num_tokens, elements});
-  if (scales_bytes > 0) input.scales = Tensor(in_scales.data(), scales_dtype, {batch.num_tokens, sizes.num_scales});
+  const int64_t elements = given_row_bytes / moeway_dtype_bytes(given_dtype);
+  input.x = Tensor(in_x.data(), given_dtype, {batch.num_tokens, elements});
+  if (given_scales_bytes > 0)
+    input.scales = Tensor(in_scales.data(), scales_dtype, {batch.num_tokens, sizes.num_scales});
   input.topk_idx = Tensor(in_experts.data(), kI32, {batch.num_tokens, config.topk});
   if (config.weights == kWeightsAtDispatch) input.topk_weights = weight_tensor(batch);
   return input;
@@ -141,11 +145,12 @@ double buffers_bytes(const AllToAllConfig& config, const AllToAllSizes& sizes) {
   const double scales_bytes = static_cast<double>(sizes.num_scales) * (config.scales == kScalesF32 ? 4 : 1);
   const double in = static_cast<double>(sizes.row_bytes) + scales_bytes;
   const double hidden = static_cast<double>(config.hidden);
+  const double given = config.quantise == kQuantiseNone ? in : 2 * hidden;
   const double out = hidden * static_cast<double>(moeway_dtype_bytes(config.row_dtype));
   const double sum = hidden * static_cast<double>(moeway_dtype_bytes(config.output_dtype));
   const double provenance = config.layout == kTokenMajor ? 8.0 * config.topk : 12.0;
   return static_cast<double>(sizes.max_rows) * (in + out + provenance + 2) +
-         static_cast<double>(config.max_tokens) * (in + sum);
+         static_cast<double>(config.max_tokens) * (given + sum);
 }
 
 }  // namespace moeway::cli

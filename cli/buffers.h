@@ -59,6 +59,8 @@ struct Buffers {
   bool token_major;
   int64_t scales_bytes, out_row_bytes, sum_bytes;
   DType scales_dtype;
+  int64_t given_row_bytes, given_scales_bytes;
+  DType given_dtype;
 
   GuardedBytes in_x, in_scales, in_experts, in_weights;
   GuardedBytes x, scales, num_rows, first_row, row_source, topk_idx, topk_weights;

@@ -28,6 +28,7 @@ Check::Check(const Routes& routes, const Pattern& pattern, Buffers& buffers, int
 void Check::round(int64_t round, bool thorough) {
   round_ = round;
   count(routes_.batch(round, rank_));
+  count_room();
   check_counts();
   if (buffers_.token_major)
     check_token_rows();
@@ -63,11 +64,36 @@ void Check::count(const Batch& batch) {
   }
 }
 
+// With a bound, an expert's first rows have room (padded), or the first rows of a rank's experts with their padding.
+void Check::count_room() {
+  const AllToAllConfig& config = buffers_.config;
+  std::vector<int64_t> rows(owners_.size());
+  rows_before_.assign(owners_.size(), 0);
+  for (int source = 0; source < num_ranks_; source += routes_.replicas) {
+    if (routes_.group(source) == routes_.group(rank_)) rows_before_ = rows;
+    for (const int32_t expert : routes_.batch(round_, source).experts)
+      if (expert >= 0) ++rows[static_cast<size_t>(expert)];
+  }
+  room_ = rows;
+  if (config.max_recv_tokens == 0 || buffers_.token_major) return;
+  int64_t first = 0;  // Of the expert, among its rank's.
+  for (size_t expert = 0; expert < rows.size(); ++expert) {
+    if (config.layout == kExpertPadded || expert == 0 || owners_[expert] != owners_[expert - 1]) first = 0;
+    room_[expert] = std::min(rows[expert], config.max_recv_tokens - first);
+    first += (room_[expert] + config.alignment - 1) / config.alignment * config.alignment;
+  }
+}
+
 void Check::check_counts() {
   counts_.assign(expert_rows_.size(), 0);
   for (int source = 0; source < num_ranks_; source += routes_.replicas)
     for (const int32_t expert : routes_.batch(round_, source).experts)
       if (const int64_t local = local_of(expert); local >= 0) ++counts_[static_cast<size_t>(local)];
+  for (size_t local = 0; local < counts_.size(); ++local) {
+    const int64_t room = room_[static_cast<size_t>(buffers_.sizes.first_local_expert) + local];
+    moved_.rows_dropped += counts_[local] - room;
+    counts_[local] = room;
+  }
 
   first_rows_.assign(counts_.size(), 0);
   int64_t next = 0;
@@ -116,7 +142,9 @@ void Check::check_expert_rows() {
           filled = true;
           ++moved_.tokens_received;
         }
-        check_row(next[static_cast<size_t>(local)]++, expert, {routes_.sender(source, t, batch.num_tokens), t, k});
+        const int64_t row = next[static_cast<size_t>(local)]++;
+        if (row - first_rows_[static_cast<size_t>(local)] < counts_[static_cast<size_t>(local)])
+          check_row(row, expert, {routes_.sender(source, t, batch.num_tokens), t, k});
       }
     }
     alive_();
@@ -225,12 +253,20 @@ void Check::check_untouched(bool thorough) {
 
 void Check::check_sums() {
   const Batch& batch = routes_.batch(round_, rank_);
+  std::vector<int64_t> next = rows_before_;
+  std::vector<int32_t> experts(static_cast<size_t>(routes_.topk));
   for (int64_t t = 0; t < batch.num_tokens; ++t) {
     const size_t route = static_cast<size_t>(t * routes_.topk);
+    for (size_t k = 0; k < experts.size(); ++k) {
+      experts[k] = batch.experts[route + k];
+      if (experts[k] < 0) continue;
+      const auto expert = static_cast<size_t>(experts[k]);
+      if (next[expert]++ >= room_[expert]) experts[k] = -1;  // Dropped.
+    }
     pattern_.fill_row(round_, routes_.group(rank_), t, row_.data());
     pattern_.fill_scales(round_, routes_.group(rank_), t, scales_.data());
     pattern_.values(row_.data(), scales_.data(), values_.data());
-    oracle_.sum(values_.data(), &batch.experts[route], &batch.weights[route], sum_.data());
+    oracle_.sum(values_.data(), experts.data(), &batch.weights[route], sum_.data());
     compare("sum", buffers_.config.output_dtype, sum_.data(), buffers_.sums.data() + t * buffers_.sum_bytes,
             buffers_.sum_bytes, {.rank = rank_, .round = round_ + 1, .row = t});
     ++sums_checked_;

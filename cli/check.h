@@ -19,7 +19,8 @@ struct Moved {
   int64_t routes = 0;           // Of these tokens.
   int64_t tokens_sent = 0;      // (token, destination rank) pairs.
   int64_t tokens_received = 0;  // Tokens that came with at least one route for this rank.
-  int64_t rows_received = 0;    // Of this rank's experts.
+  int64_t rows_received = 0;    // Of this rank's experts, as far as there is room.
+  int64_t rows_dropped = 0;     // The others.
 };
 
 class Check {
@@ -48,6 +49,7 @@ class Check {
   };
   bool sends(const Batch& batch, int64_t token) const;
   void count(const Batch& batch);
+  void count_room();
   void check_counts();
   void check_expert_rows();
   void check_token_rows();
@@ -73,6 +75,8 @@ class Check {
   int64_t rows_checked_ = 0, sums_checked_ = 0, round_ = 0;
   std::vector<int64_t> expert_rows_;
   std::vector<int64_t> counts_, first_rows_;  // Of this round, per local expert.
+  // Of this round, per expert: rows that there is room for, and how many come from lower ranks.
+  std::vector<int64_t> room_, rows_before_;
   std::vector<std::byte> row_, scales_, sum_;
   std::vector<float> values_;
 };

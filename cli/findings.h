@@ -11,6 +11,7 @@ namespace moeway::cli {
 struct Mismatch {
   int rank = 0;        // Where it was seen.
   int64_t round = 0;   // From 1.
+  int object = 0;      // Of several on a communicator.
   std::string what{};  // "row", "scale", "sum" and so on: docs/command-line.md has the list.
   // -1 where it does not apply.
   int64_t expert = -1;

@@ -76,6 +76,24 @@ CLI::Validator real_number(double least, double most) {
       "");
 }
 
+int64_t milliseconds_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const char unit = error == std::errc() && end + 1 == text.data() + text.size() ? *end : ' ';
+  const double seconds = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
+  constexpr double kMostSeconds = 1e9;
+  return number > 0 && number * seconds <= kMostSeconds ? static_cast<int64_t>(std::ceil(number * seconds * 1000)) : 0;
+}
+
+CLI::Validator duration() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (milliseconds_of(text) > 0) return std::string();
+        return fmt::format("'{}', expected a length of time, as 90s, 10m or 1h", text);
+      },
+      "");
+}
+
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> words;
   for (size_t begin = 0; begin <= text.size();) {

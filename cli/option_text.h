@@ -13,6 +13,10 @@ namespace moeway::cli {
 CLI::Validator whole_number(int64_t least, int64_t most);
 // A number from `least` to `most`.
 CLI::Validator real_number(double least, double most);
+// A length of time, as 90s, 10m or 1.5h.
+CLI::Validator duration();
+// Of what duration() accepts.
+int64_t milliseconds_of(const std::string& text);
 
 // Values separated by commas, each of which `each` accepts; the words of a message are those of `each`.
 CLI::Validator list_of(CLI::Validator each);

@@ -33,6 +33,29 @@ std::byte finite_e4m3(int number) {
   return static_cast<std::byte>(magnitude == 0 ? 0 : magnitude | (number & 0x80));
 }
 
+float whole_number(int random) { return static_cast<float>(std::max(random - 128, -127)); }
+
+// The e4m3 number nearest to `value`, of two that are as near the even one; by looking at all of them.
+std::byte nearest_e4m3(float value) {
+  int best = 0;
+  for (int bits = 0; bits < 256; ++bits) {
+    if ((bits & 0x7f) == 0x7f) continue;
+    const float off = std::fabs(e4m3_to_float(static_cast<uint8_t>(bits)) - value),
+                least = std::fabs(e4m3_to_float(static_cast<uint8_t>(best)) - value);
+    if (off < least || (off == least && (best & 1) != 0 && (bits & 1) == 0)) best = bits;
+  }
+  return static_cast<std::byte>(best);
+}
+
+// Where dispatch quantises: 112 is the largest of each block, so that its scale is 1/4 of the block's power of two, and an
+// element becomes four times its whole number.
+constexpr int kLargest = 112;
+std::vector<std::byte> make_quantised_elements() {
+  std::vector<std::byte> elements;
+  for (int number = 0; number < 256; ++number) elements.push_back(nearest_e4m3(4 * whole_number(number)));
+  return elements;
+}
+
 // elements_[i * width] is the element for the random byte i.
 std::vector<std::byte> make_elements(DType dtype) {
   if (dtype == kBytes) return {};
@@ -40,7 +63,7 @@ std::vector<std::byte> make_elements(DType dtype) {
   std::vector<std::byte> elements(static_cast<size_t>(256 * width));
   for (int number = 0; number < 256; ++number) {
     std::byte* element = &elements[static_cast<size_t>(number * width)];
-    const float value = static_cast<float>(std::max(number - 128, -127));
+    const float value = whole_number(number);
     if (dtype == kF8E4M3)
       *element = finite_e4m3(number);
     else
@@ -61,7 +84,7 @@ Pattern::Pattern(uint64_t seed, const AllToAllConfig& config, const AllToAllSize
       seed_(seed),
       row_bytes_(sizes.row_bytes),
       num_scales_(sizes.num_scales),
-      elements_(make_elements(config.dispatch_dtype)) {
+      elements_(config.quantise == kQuantiseNone ? make_elements(config.dispatch_dtype) : make_quantised_elements()) {
   scales_bytes_ = num_scales_ * (config.scales == kScalesF32 ? 4 : 1);
 }
 
@@ -78,8 +101,39 @@ void Pattern::fill_row(int64_t round, int rank, int64_t token, std::byte* row) c
   uint64_t eight = 0;
   for (int64_t i = 0; i < config_.hidden; ++i, eight >>= 8) {
     if (i % 8 == 0) eight = random.next();
-    std::memcpy(row + static_cast<size_t>(i) * width, &elements_[(eight & 255) * width], width);
+    std::memcpy(row + static_cast<size_t>(i) * width, &elements_[static_cast<size_t>(number_at(i, eight)) * width],
+                width);
   }
+}
+
+int Pattern::number_at(int64_t element, uint64_t random) const {
+  const int number = static_cast<int>(random & 255);
+  if (!quantises()) return number;
+  const int largest = number < 128 ? 128 - kLargest : 128 + kLargest;
+  return element % kScaleBlock == 0 ? largest : std::clamp(number, 128 - kLargest, 128 + kLargest);
+}
+
+void Pattern::fill_given_row(int64_t round, int rank, int64_t token, std::byte* row) const {
+  if (!quantises()) return fill_row(round, rank, token, row);
+  std::vector<std::byte> scales(static_cast<size_t>(scales_bytes_));
+  fill_scales(round, rank, token, scales.data());
+  std::vector<float> values(static_cast<size_t>(config_.hidden));
+  Random random(key_of(seed_, 1, round, rank, token));
+  uint64_t eight = 0;
+  for (int64_t i = 0; i < config_.hidden; ++i, eight >>= 8) {
+    if (i % 8 == 0) eight = random.next();
+    values[static_cast<size_t>(i)] = 4 * scale_of(scales.data(), i / kScaleBlock) * whole_number(number_at(i, eight));
+  }
+  encode(kBf16, values.data(), config_.hidden, row);
+}
+
+float Pattern::scale_of(const std::byte* scales, int64_t block) const {
+  float scale = 0;
+  if (config_.scales == kScalesF32)
+    std::memcpy(&scale, scales + 4 * block, sizeof(scale));
+  else
+    scale = ue8m0_to_float(std::to_integer<uint8_t>(scales[block]));
+  return scale;
 }
 
 void Pattern::fill_scales(int64_t round, int rank, int64_t token, std::byte* scales) const {
@@ -105,11 +159,7 @@ void Pattern::values(const std::byte* row, const std::byte* scales, float* value
   decode(config_.dispatch_dtype, row, config_.hidden, values);
   if (config_.scales != kScalesF32 && config_.scales != kScalesUe8m0) return;
   for (int64_t block = 0; block * kScaleBlock < config_.hidden; ++block) {
-    float scale;
-    if (config_.scales == kScalesF32)
-      std::memcpy(&scale, scales + 4 * block, sizeof(scale));
-    else
-      scale = ue8m0_to_float(std::to_integer<uint8_t>(scales[block]));
+    const float scale = scale_of(scales, block);
     const int64_t end = std::min((block + 1) * kScaleBlock, config_.hidden);
     for (int64_t i = block * kScaleBlock; i < end; ++i) values[i] *= scale;
   }

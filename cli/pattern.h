@@ -1,7 +1,8 @@
 // The data of a checked run: what every token holds, what every expert does with it, and what the sums must be. Each
 // value follows from (seed, round, rank, token, element), so any rank can say what any other has sent.
 //
-// Elements are whole numbers up to 127 (fp8: any finite value, with powers of two as scales), and expert e multiplies
+// Elements are whole numbers up to 127 (fp8: any finite value, with powers of two as scales; where dispatch quantises:
+// whole numbers up to 112, of which each block has one, times a power of two), and expert e multiplies
 // by plus or minus a power of two. The rows that experts give back are then exact in bf16, f16 and f32; what is rounded
 // is the sum alone, in the order that the library documents, so every sum can be compared bit by bit.
 #pragma once
@@ -26,6 +27,12 @@ class Pattern {
   // Bytes of a token's scales; 0 without.
   int64_t scales_bytes() const { return scales_bytes_; }
   DType scales_dtype() const;
+  // What a rank gives to dispatch: rows of which type and size, and scales or none.
+  DType given_dtype() const { return quantises() ? kBf16 : config_.dispatch_dtype; }
+  int64_t given_row_bytes() const { return quantises() ? 2 * config_.hidden : row_bytes_; }
+  int64_t given_scales_bytes() const { return quantises() ? 0 : scales_bytes_; }
+  void fill_given_row(int64_t round, int rank, int64_t token, std::byte* row) const;
+  // What dispatch delivers.
   void fill_row(int64_t round, int rank, int64_t token, std::byte* row) const;
   void fill_scales(int64_t round, int rank, int64_t token, std::byte* scales) const;
 
@@ -33,10 +40,14 @@ class Pattern {
   void values(const std::byte* row, const std::byte* scales, float* values) const;
 
  private:
+  bool quantises() const { return config_.quantise != kQuantiseNone; }
+  int number_at(int64_t element, uint64_t random) const;
+  float scale_of(const std::byte* scales, int64_t block) const;
+
   AllToAllConfig config_;
   uint64_t seed_;
   int64_t row_bytes_, scales_bytes_, num_scales_;
-  std::vector<std::byte> elements_;  // The element for each of 256 random numbers.
+  std::vector<std::byte> elements_;  // The element for each of 256 random numbers, as it is delivered.
 };
 
 // One token's sum, as the documents define it: weights at combine: in k order, with fused multiply-add in float32,

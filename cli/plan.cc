@@ -32,12 +32,10 @@ AllToAllConfig planned_config(const PlanOptions& options) {
 std::string plan_table(const AllToAllConfig& config, const std::vector<AllToAllSizes>& ranks) {
   std::string text = fmt::format(
       "{}{}, {} experts, top-{}, hidden {}, at most {} a rank and call\n"
-      "dispatch {}{}, rows {}, sums {}; layout {}; weights at {}\n\n",
+      "dispatch {}, rows {}, sums {}; layout {}; weights at {}\n\n",
       counted(std::ssize(ranks), "rank"),
       config.replicas > 1 ? fmt::format(" in groups of {} with the same tokens", config.replicas) : "",
-      config.num_experts, config.topk, config.hidden, counted(config.max_tokens, "token"),
-      moeway_dtype_name(config.dispatch_dtype),
-      config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)),
+      config.num_experts, config.topk, config.hidden, counted(config.max_tokens, "token"), dispatch_text(config),
       moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype), layout_name(config.layout),
       weights_name(config.weights));
   text += fmt::format("{:<10}{:<24}{:>12}{:>14}{:>12}{:>12}{:>12}\n", "ranks", "experts", "most of one", "rows of x",

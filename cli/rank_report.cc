@@ -15,6 +15,7 @@ void to_json(json& to, const Mismatch& mismatch) {
   const auto put = [&to](const char* name, int64_t value) {
     if (value >= 0) to[name] = value;
   };
+  if (mismatch.object > 0) to["object"] = mismatch.object;
   put("expert", mismatch.expert);
   put("row", mismatch.row);
   put("element", mismatch.element);
@@ -26,6 +27,7 @@ void to_json(json& to, const Mismatch& mismatch) {
 void from_json(const json& from, Mismatch& mismatch) {
   from.at("rank").get_to(mismatch.rank);
   from.at("round").get_to(mismatch.round);
+  mismatch.object = from.value("object", 0);
   from.at("what").get_to(mismatch.what);
   from.at("expected").get_to(mismatch.expected);
   from.at("got").get_to(mismatch.got);
@@ -37,7 +39,7 @@ void from_json(const json& from, Mismatch& mismatch) {
   mismatch.from_k = from.value("from_k", int64_t{-1});
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Moved, tokens, routes, tokens_sent, tokens_received, rows_received)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Moved, tokens, routes, tokens_sent, tokens_received, rows_received, rows_dropped)
 
 void to_json(json& to, const RankReport& report) {
   to = {{"rank", report.rank},

@@ -27,6 +27,16 @@ Field field_of(const std::string& key) {
   return Field::kOther;
 }
 
+// Part of a line as a message quotes it: short, and nothing that would steer a terminal.
+std::string quotable(std::string_view text) {
+  constexpr size_t kLongest = 40;
+  std::string quoted(text.substr(0, kLongest));
+  if (text.size() > kLongest) quoted += "...";
+  for (char& c : quoted)
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  return quoted;
+}
+
 // A two-dimensional list as it grows. `nested` is what the first bracket showed.
 struct Table {
   std::string name;
@@ -52,14 +62,14 @@ class RecordReader : public nlohmann::json_sax<json> {
     return whole(static_cast<int64_t>(value));
   }
   bool number_float(double value, const std::string& text) override {
-    return field_ == Field::kWeights ? weight(value) : fail(text);
+    return field_ == Field::kWeights ? weight(value) : fail(quotable(text));
   }
   bool string(std::string& value) override {
     if (depth_ == 1 && field_ == Field::kType) {
       type = value;
       return true;
     }
-    return fail(fmt::format("\"{}\"", value.substr(0, 40)));
+    return fail(fmt::format("\"{}\"", quotable(value)));
   }
   bool binary(json::binary_t&) override { return fail("binary data"); }
 
@@ -115,7 +125,7 @@ class RecordReader : public nlohmann::json_sax<json> {
     std::string last = token.size() > 40 ? "..." + token.substr(token.size() - 40) : token;
     const bool not_utf8 = std::string_view(exception.what()).find("UTF-8") != std::string_view::npos;
     for (char& c : last)
-      if (static_cast<unsigned char>(c) < 32 || (not_utf8 && static_cast<unsigned char>(c) > 126)) c = '?';
+      if (static_cast<unsigned char>(c) < 32 || c == 127 || (not_utf8 && static_cast<unsigned char>(c) > 126)) c = '?';
     if (exception.id == 406) return set_error(fmt::format("{}: {}, expected a number within the range", where, last));
     return set_error(fmt::format("{}: not JSON at byte {}, after '{}'{}, expected {}", where, position, last,
                                  not_utf8 ? " (not UTF-8)" : "", expectation()));
@@ -133,7 +143,7 @@ class RecordReader : public nlohmann::json_sax<json> {
 
   std::string place() {
     const Table* table = current_table();
-    if (table == nullptr || depth_ < 2) return key_;
+    if (table == nullptr || depth_ < 2) return quotable(key_);
     const int64_t before = table->row_ends.empty() ? 0 : table->row_ends.back();
     if (depth_ == 2) return fmt::format("{}[{}]", key_, table->nested ? std::ssize(table->row_ends) : num_entries());
     return fmt::format("{}[{}][{}]", key_, table->row_ends.size(), num_entries() - before);

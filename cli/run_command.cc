@@ -16,6 +16,7 @@
 #include "cli/run_options.h"
 #include "cli/run_report.h"
 #include "cli/signals.h"
+#include "cli/soak/soak.h"
 #include "cli/terminal.h"
 
 namespace moeway::cli {
@@ -106,6 +107,37 @@ std::string settle_devices(const RunOptions& options, const DeviceChoice& choice
   return (options.join ? "--join: " : "--ranks-as processes: ") + shared;
 }
 
+int run_soak_command(const RunOptions& options, const DeviceChoice& choice,
+                     const std::vector<std::string>& command_line) {
+  Soak soak;
+  soak.limits = soak_limits(options);
+  soak.limits.devices = choice.devices;
+  if (const std::string shared = shared_by_processes(choice, soak.limits.ranks); !shared.empty()) {
+    if (!options.as_threads.value_or(true)) return complain(kUsage, "--ranks-as processes: " + shared);
+    soak.limits.as_threads = true;
+  }
+  if (!choice.on_host()) load_kernels_early();
+  soak.seed = options.seed;
+  soak.duration = std::chrono::milliseconds(options.soak_ms.value_or(0));
+  soak.first = options.soak_iteration.value_or(0);
+  soak.only_first = options.soak_iteration.has_value();
+  soak.quiet = options.quiet;
+  const SoakResult result = run_soak(soak);
+  if (options.json_output.text_wanted() && !options.quiet) {
+    fmt::print("{}", soak_table(soak, result));
+    if (result.ok()) fmt::print("\n{}\n", soak_verdict(soak, result));
+    std::fflush(stdout);
+  }
+  if (result.signal != 0) {
+    complain(kWrong, fmt::format("signal {} came; the ranks were ended", result.signal));
+    end_by(result.signal);
+  }
+  if (!result.ok()) complain(kWrong, soak_verdict(soak, result));
+  if (const Status written = options.json_output.write(soak_json(soak, result, command_line)); !written.ok())
+    return complain(kWrong, written.message());
+  return result.ok() ? 0 : kWrong;
+}
+
 int run(const RunOptions& options, const std::vector<std::string>& command_line) {
   if (const std::string wrong = contradiction(options); !wrong.empty()) return complain(kUsage, wrong);
   if (const Status writable = options.json_output.check(); !writable.ok()) return complain(kUsage, writable.message());
@@ -116,6 +148,7 @@ int run(const RunOptions& options, const std::vector<std::string>& command_line)
   const Result<DeviceChoice> choice = choose_devices(options.device);  // Forks, so before anything makes threads.
   if (!choice.ok())
     return complain(choice.status().code() == MOEWAY_INVALID_ARGUMENT ? kUsage : kWrong, choice.status().message());
+  if (soak_wanted(options)) return run_soak_command(options, choice.value(), command_line);
   Result<Bootstrap> bootstrap = Status();
   if (options.join) {
     bootstrap = Bootstrap::env(setup.job.timeout);

@@ -9,6 +9,7 @@
 namespace moeway::cli {
 namespace {
 
+constexpr int32_t kMostSoakExperts = 4096;  // Drawing routes takes time with each of them.
 constexpr double kDefaultSkew = 0.8;
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 const Names<Execution> kExecutions = {{"fibers", kFibers}, {"threads", kThreads}, {"lanes", kLanes}};
@@ -26,6 +27,26 @@ void add_route_options(CLI::App& app, RunOptions& options) {
   app.add_option("--seed", options.seed, "Of the data, and of the built-in router")
       ->check(whole_number(0, kInt64Max))
       ->capture_default_str();
+}
+
+// What a soak draws for itself.
+constexpr const char* kDrawn[] = {"--routes",  "--layer",       "--skew",        "--ragged", "--rounds",
+                                  "--dtype",   "--token-bytes", "--scale-bytes", "--layout", "--alignment",
+                                  "--weights", "--rows-dtype",  "--out-dtype",   "--warps",  "--execution"};
+
+void add_soak_options(CLI::App& app, RunOptions& options) {
+  app.add_option_function<std::string>(
+         "--soak", [&options](const std::string& given) { options.soak_ms = milliseconds_of(given); },
+         "For so long: jobs of random shapes, routes and delays, every\nvalue checked; --ranks, --experts, --topk, "
+         "--tokens and\n--hidden are the most that is drawn")
+      ->type_name("DURATION")
+      ->check(duration());
+  app.add_option("--soak-iteration", options.soak_iteration, "This job of a soak alone, as its report names it")
+      ->check(whole_number(0, kInt64Max));
+  app.parse_complete_callback([&app, &options] {
+    for (const char* name : kDrawn)
+      if (options.not_with_soak.empty() && app.count(name) > 0) options.not_with_soak = name;
+  });
 }
 
 void add_job_options(CLI::App& app, RunOptions& options) {
@@ -52,6 +73,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   add_shape_options(app, options.shape);
   add_route_options(app, options);
   add_job_options(app, options);
+  add_soak_options(app, options);
   add_json_option(app, options.json_output);
   app.footer(
       "Examples:\n"
@@ -61,12 +83,23 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       "  moeway run --device cuda --ranks 2 --hidden 7168    on GPUs\n"
       "  moeway run --ranks 3 --experts 60 --topk 4 --ragged --weights combine --json result.json\n"
       "  mpirun -n 4 moeway run --join\n"
+      "  moeway run --soak 10m --seed 7                      random shapes for ten minutes\n"
       "Exit code: 0 all was right, 1 something was not, 2 wrong options.");
 }
 
 std::string contradiction(const RunOptions& options) {
   const ShapeOptions& shape = options.shape;
   if (options.join && shape.ranks) return "--ranks: not with --join, where the launcher says how many there are";
+  if (soak_wanted(options)) {
+    if (options.soak_ms && options.soak_iteration) return "--soak-iteration: not with --soak, it is one job alone";
+    const char* option = options.soak_ms ? "--soak" : "--soak-iteration";
+    if (options.join) return fmt::format("--join: not with {}, which starts many jobs", option);
+    if (const int32_t experts = options.shape.experts.value_or(1); experts > kMostSoakExperts)
+      return fmt::format("--experts: {}, expected at most {} with {}", experts, kMostSoakExperts, option);
+    if (!options.not_with_soak.empty())
+      return fmt::format("{}: not with {}, which draws it", options.not_with_soak, option);
+    return "";
+  }
   if (options.join && options.as_threads) return "--ranks-as: not with --join, where every rank is a process";
   if (!options.routes_file.empty()) {
     if (shape.topk) return "--topk: not with --routes, where the file says how many routes a token has";
@@ -76,6 +109,21 @@ std::string contradiction(const RunOptions& options) {
     return "--layer: only with --routes";
   }
   return contradiction(shape);
+}
+
+bool soak_wanted(const RunOptions& options) { return options.soak_ms || options.soak_iteration; }
+
+SoakLimits soak_limits(const RunOptions& options) {
+  SoakLimits limits;
+  const ShapeOptions& shape = options.shape;
+  limits.ranks = shape.ranks.value_or(limits.ranks);
+  limits.experts = shape.experts.value_or(limits.experts);
+  limits.topk = shape.topk.value_or(limits.topk);
+  limits.tokens = shape.tokens.value_or(limits.tokens);
+  limits.hidden = shape.hidden.value_or(limits.hidden);
+  limits.as_threads = options.as_threads;
+  limits.timeout = std::chrono::milliseconds(options.timeout_ms);
+  return limits;
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "cli/json_output.h"
 #include "cli/routes.h"
 #include "cli/shape_options.h"
+#include "cli/soak/iteration.h"
 
 namespace moeway::cli {
 
@@ -31,12 +32,18 @@ struct RunOptions {
   bool join = false;
   int64_t timeout_ms = 30000;
   bool quiet = false;
+  std::optional<int64_t> soak_ms;         // Jobs of random shapes for so long.
+  std::optional<int64_t> soak_iteration;  // This one alone.
+  std::string not_with_soak;              // The first option given that a soak draws; "" if none was.
   JsonOutput json_output;
 };
 
 void add_run_options(CLI::App& app, RunOptions& options);
 
 std::string contradiction(const RunOptions& options);
+bool soak_wanted(const RunOptions& options);
+// The limits of a soak, but for devices.
+SoakLimits soak_limits(const RunOptions& options);
 
 // Of the file, or, as `drawn` is not set, only the numbers that the built-in router's routes will have: what they need
 // can be looked at before the work of drawing them. `num_ranks` is a multiple of --replicas.

@@ -36,9 +36,7 @@ std::string setup_text(const RunSetup& setup, const RunSummary& summary) {
   if (config.replicas > 1) text += fmt::format("             in groups of {} with the same tokens\n", config.replicas);
   text += fmt::format("  shape      {} experts, top-{}, hidden {}, at most {} a rank and round\n", config.num_experts,
                       config.topk, config.hidden, counted(config.max_tokens, "token"));
-  text += fmt::format("  data       dispatch {}{}, rows {}, sums {}; layout {}{}; weights at {}\n",
-                      moeway_dtype_name(config.dispatch_dtype),
-                      config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)),
+  text += fmt::format("  data       dispatch {}, rows {}, sums {}; layout {}{}; weights at {}\n", dispatch_text(config),
                       moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype),
                       layout_name(config.layout),
                       config.layout == kExpertPacked ? fmt::format(", alignment {}", config.alignment) : "",
@@ -61,6 +59,9 @@ std::string moved_text(const RunSetup& setup, const RunSummary& summary) {
       fmt::format("\nMoved in {}: {}, {} to experts; a token went to {:.2f} ranks on average\n",
                   counted(setup.job.rounds, "round"), counted(moved.tokens, "token"), counted(moved.routes, "row"),
                   moved.tokens == 0 ? 0.0 : static_cast<double>(moved.tokens_sent) / static_cast<double>(moved.tokens));
+  if (setup.job.config.max_recv_tokens > 0)
+    text += fmt::format("  {} dropped, which max_recv_tokens = {} had no room for\n",
+                        counted(moved.rows_dropped, "row"), with_commas(setup.job.config.max_recv_tokens));
   text += fmt::format("  {:<10} {:>22}{:>22}{:>17}\n", "", "sent", "sent row by row", "saved");
   text += moved_line("dispatch", summary.dispatch_bytes, summary.dispatch_bytes_by_route);
   text += moved_line("combine", summary.combine_bytes, summary.combine_bytes_by_route);
@@ -196,6 +197,7 @@ nlohmann::json run_json(const RunSetup& setup, const RunSummary& summary, const 
            {{"tokens", moved.tokens},
             {"routes", moved.routes},
             {"tokens_sent", moved.tokens_sent},
+            {"rows_dropped", moved.rows_dropped},
             {"dispatch_bytes", summary.dispatch_bytes},
             {"dispatch_bytes_by_route", summary.dispatch_bytes_by_route},
             {"combine_bytes", summary.combine_bytes},

@@ -19,6 +19,7 @@ RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.
     moved.tokens_sent += report.moved.tokens_sent;
     moved.tokens_received += report.moved.tokens_received;
     moved.rows_received += report.moved.rows_received;
+    moved.rows_dropped += report.moved.rows_dropped;
     rows_checked += report.rows_checked;
     sums_checked += report.sums_checked;
     dispatch_bytes += report.dispatch_sent_bytes;
@@ -49,7 +50,9 @@ RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.
 }
 
 std::string mismatch_text(const Mismatch& mismatch) {
-  std::string text = fmt::format("rank {}, round {}: {}", mismatch.rank, mismatch.round, mismatch.what);
+  std::string text = fmt::format("rank {}, {}round {}: {}", mismatch.rank,
+                                 mismatch.object == 0 ? "" : fmt::format("object {}, ", mismatch.object),
+                                 mismatch.round, mismatch.what);
   if (mismatch.what == "sum") {
     text += fmt::format(" of token {}", mismatch.row);
   } else {

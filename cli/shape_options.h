@@ -13,13 +13,13 @@
 
 namespace moeway::cli {
 
-enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBytes };
+enum class DispatchType { kBf16, kF16, kF32, kFp8, kFp8Ue8m0, kBf16ToFp8, kBf16ToFp8Ue8m0, kBytes };
 
 struct ShapeOptions {
   std::optional<int> ranks;
   std::optional<int32_t> experts, topk;
   std::optional<int64_t> tokens;
-  int64_t hidden = 2048;
+  std::optional<int64_t> hidden;
   DispatchType dtype = DispatchType::kBf16;
   std::optional<DType> rows_dtype, out_dtype;
   std::optional<int64_t> token_bytes, scale_bytes;
@@ -27,12 +27,15 @@ struct ShapeOptions {
   Weights weights = kWeightsAtDispatch;
   std::optional<int64_t> alignment;
   int32_t replicas = 1;
+  int64_t max_recv_tokens = 0;  // 0: the worst case.
+  std::optional<Overflow> overflow;
 };
 
 inline constexpr int kDefaultRanks = 8;
 inline constexpr int32_t kDefaultExperts = 64;
 inline constexpr int32_t kDefaultTopk = 8;
 inline constexpr int64_t kDefaultTokens = 128;
+inline constexpr int64_t kDefaultHidden = 2048;
 
 void add_shape_options(CLI::App& app, ShapeOptions& options);
 // Those of them that say of what form data is, without --dtype and --layout.
@@ -55,7 +58,11 @@ nlohmann::json shape_json(const AllToAllConfig& config);
 
 const char* layout_name(Layout layout);
 const char* weights_name(Weights weights);
+const char* overflow_name(Overflow overflow);
 const char* scales_name(Scales scales);
+const char* quantise_name(Quantise quantise);
+// What dispatch moves: "f8_e4m3 + f32 scales", "bf16 quantised to f8_e4m3 + f32 scales".
+std::string dispatch_text(const AllToAllConfig& config);
 const char* execution_name(Execution execution);
 
 }  // namespace moeway::cli

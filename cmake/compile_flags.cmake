@@ -22,6 +22,10 @@ if(MOEWAY_SANITIZE)
   target_compile_options(moeway_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>)
   target_link_options(moeway_flags INTERFACE ${sanitize})
 endif()
+if(MOEWAY_FUZZ)
+  # Tells libFuzzer which branches an input has taken; the programs themselves link the rest (cmake/fuzz.cmake).
+  target_compile_options(moeway_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 set(moeway_kernel_flags "")
 if(MOEWAY_X86_64_V3 AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")

@@ -39,6 +39,8 @@ endif()
 
 if(MOEWAY_BUILD_CLI)
   moeway_find_headers(moeway_cli11 CLI/CLI.hpp libcli11-dev)
+endif()
+if(MOEWAY_BUILD_CLI OR MOEWAY_FUZZ)
   moeway_find_headers(moeway_json nlohmann/json.hpp nlohmann-json3-dev)
 endif()
 

@@ -40,6 +40,14 @@ endif()
 
 if(MOEWAY_WITH_CUDA)
   target_include_directories(moeway_objects SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  # The toolkit has NVTX as a package of its own, which may be left out (src/exec/trace_range.h).
+  find_path(MOEWAY_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+  mark_as_advanced(MOEWAY_NVTX_INCLUDE_DIR)
+  if(MOEWAY_NVTX_INCLUDE_DIR)
+    target_compile_definitions(moeway_objects PRIVATE MOEWAY_WITH_NVTX)
+  else()
+    message(STATUS "nvtx3/nvToolsExt.h was not found beside CUDA's headers: profilers will show no ranges of moeway")
+  endif()
 endif()
 
 add_library(moeway $<TARGET_OBJECTS:moeway_objects> ${moeway_device_objects})

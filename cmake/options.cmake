@@ -12,6 +12,7 @@ option(MOEWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ${moeway_is_top})
 option(MOEWAY_BUILD_CLI "Build the command line `moeway` (needs CLI11 and nlohmann-json)" ${moeway_is_top})
 option(MOEWAY_BUILD_EXAMPLES "Build the examples" ${moeway_is_top})
 option(MOEWAY_BUILD_BENCH "Build the benchmarks (need MPI or Google Benchmark)" OFF)
+option(MOEWAY_FUZZ "Build the fuzz targets (need clang)" OFF)
 option(MOEWAY_WERROR "Treat warnings as errors" OFF)
 
 # The kernels' float32 sums are defined with fused multiply-add. Without this option they call fma() of the C library,
@@ -20,7 +21,18 @@ option(MOEWAY_X86_64_V3 "On x86-64, compile the kernels for processors with AVX2
 
 set(MOEWAY_CUDA OFF CACHE STRING "GPU kernels and NVLink: ON, OFF, or AUTO (if nvcc is found)")
 set_property(CACHE MOEWAY_CUDA PROPERTY STRINGS ON OFF AUTO)
-set(MOEWAY_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures, as CMake's CUDA_ARCHITECTURES takes them")
+if(CMAKE_CUDA_ARCHITECTURES)
+  set(architectures ${CMAKE_CUDA_ARCHITECTURES})
+else()
+  set(architectures 90)
+endif()
+set(MOEWAY_CUDA_ARCHITECTURES "${architectures}" CACHE STRING
+  "GPU architectures from 80 on, as CMake's CUDA_ARCHITECTURES takes them; \"80;90;100\" for A100, H100 and H200, B200")
+foreach(architecture IN LISTS MOEWAY_CUDA_ARCHITECTURES)
+  if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+    message(FATAL_ERROR "MOEWAY_CUDA_ARCHITECTURES is '${MOEWAY_CUDA_ARCHITECTURES}', expected numbers from 80 on")
+  endif()
+endforeach()
 
 set(MOEWAY_SANITIZE "" CACHE STRING "Sanitizers for everything in this build: \"\", \"address,undefined\" or \"thread\"")
 set(MOEWAY_DEPS_DIR "" CACHE PATH "A folder whose include/ and lib/ hold the libraries that the system lacks")

@@ -5,6 +5,7 @@
 #   multi_rank  whole jobs through the public interface     sees include only
 #   issues      faults seen elsewhere, one file each        sees include only
 #   cli         the command line                            sees cli
+#   fuzz        the fuzz targets on their corpora           sees src and cli
 #   headers     each public header compiled alone           sees include only
 #   install     a project that uses the installed package
 #   tools       the scripts of tools/
@@ -78,6 +79,9 @@ if(TARGET moeway_cli)
   list(PREPEND unit_links moeway_cli)
 endif()
 moeway_suite(unit ${unit_sources} LINK ${unit_links})
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.cc)
+list(FILTER fuzz_sources EXCLUDE REGEX "/libfuzzer_entry\\.cc$")
+moeway_suite(fuzz ${fuzz_sources} LINK ${unit_links})
 # The command line is called as a user calls it; each of these scripts is one test.
 if(TARGET moeway_program)
   file(GLOB cli_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/*_test.py)
@@ -91,14 +95,19 @@ if(TARGET moeway_program)
 endif()
 
 # What runs the ranks of a job is shared by both.
-list(FILTER ranks_sources EXCLUDE REGEX "_test\\.cc$")
+list(FILTER ranks_sources EXCLUDE REGEX "(_test|/place_host)\\.cc$")
 set(multi_rank_links moeway)
 if(ranks_sources)
+  # Without where the ranks are: multi_rank/place.h. A program links one of the two.
   add_library(moeway_ranks STATIC ${ranks_sources})
   target_include_directories(moeway_ranks PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(moeway_ranks PUBLIC moeway moeway_reference Threads::Threads PRIVATE moeway_flags)
   set_target_properties(moeway_ranks PROPERTIES CXX_EXTENSIONS OFF)
-  set(multi_rank_links moeway_ranks)
+  add_library(moeway_place_host OBJECT ${PROJECT_SOURCE_DIR}/tests/multi_rank/place_host.cc)
+  target_include_directories(moeway_place_host PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(moeway_place_host PRIVATE moeway moeway_flags)
+  set_target_properties(moeway_place_host PROPERTIES CXX_EXTENSIONS OFF)
+  set(multi_rank_links moeway_ranks moeway_place_host)
 endif()
 moeway_suite(multi_rank ${multi_rank_sources} LINK ${multi_rank_links})
 moeway_suite(issues ${issues_sources} LINK ${multi_rank_links})
@@ -114,27 +123,7 @@ foreach(body IN LISTS kernel_bodies)
 endforeach()
 moeway_suite(kernels_host ${kernel_sources} LINK moeway_internal)
 
-# The same bodies on a GPU. Without one they skip, by name.
-if(MOEWAY_WITH_CUDA)
-  set(kernel_sources "")
-  foreach(body IN LISTS kernel_bodies)
-    get_filename_component(name ${body} NAME_WE)
-    set(generated ${PROJECT_BINARY_DIR}/tests/kernels/${name}.cuda.cu)
-    file(CONFIGURE OUTPUT ${generated}
-      CONTENT "#include \"kernels/cuda_backend.h\"\n#include \"kernels/${name}.inc\"\n")
-    list(APPEND kernel_sources ${generated})
-  endforeach()
-  add_executable(kernels_cuda_test EXCLUDE_FROM_ALL ${kernel_sources})
-  target_include_directories(kernels_cuda_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_options(kernels_cuda_test PRIVATE -std=c++20 --expt-relaxed-constexpr)
-  target_link_libraries(kernels_cuda_test PRIVATE
-    moeway_internal moeway_reference GTest::gtest_main)
-  add_executable(gpu_test EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/gpu/nvlink_test.cc)
-  target_include_directories(gpu_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(gpu_test PRIVATE moeway_internal moeway_reference moeway_flags GTest::gtest_main CUDA::cudart_static)
-  set_target_properties(kernels_cuda_test gpu_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  add_dependencies(moeway_cuda kernels_cuda_test gpu_test)
-endif()
+include(gpu_tests)
 
 include(header_tests)
 

@@ -31,7 +31,8 @@ def load(paths):
 
 
 def dtype_of(shape):
-    return shape["dispatch_dtype"] + ("" if shape["scales"] == "none" else f" + {shape['scales']} scales")
+    made = "" if shape.get("quantise", "none") == "none" else "bf16 quantised to "
+    return made + shape["dispatch_dtype"] + ("" if shape["scales"] == "none" else f" + {shape['scales']} scales")
 
 
 def name_of(document, series):
@@ -41,6 +42,8 @@ def name_of(document, series):
     if shape["weights"] != "dispatch":
         parts.append(f"weights at {shape['weights']}")
     parts.append("four phases" if series["calls"] == "split" else "fused")
+    if document["job"].get("num_sms"):
+        parts.append(f"{document['job']['num_sms']} SMs")
     parts.append(f"{document['job']['sets']} set{'' if document['job']['sets'] == 1 else 's'}")
     return ", ".join(parts)
 
@@ -66,7 +69,7 @@ def baselines_of(documents):
     found = {}
     for document in documents:
         for baseline in document["baselines"]:
-            of_type = baseline["dispatch_dtype"] + ("" if baseline["scales"] == "none" else f" + {baseline['scales']} scales")
+            of_type = dtype_of(baseline)
             for point in baseline["points"]:
                 if point["pair_us"]:
                     found.setdefault(f"{point['name']}, {of_type}", {})[point["tokens"]] = point["pair_us"]["median"]

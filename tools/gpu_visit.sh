@@ -1,6 +1,6 @@
 #!/bin/bash
-# A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the compute sanitizer and the
-# benchmark, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
+# A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the benchmark with plots of it and
+# the compute sanitizer, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
 # others go on. Exit code 0 if every step that ran was right.
 #
 #   tools/gpu_visit.sh [OPTION...] [FOLDER]     FOLDER for the results: $OUT, else build/gpu-visit/results
@@ -16,7 +16,7 @@
 #
 # Environment: MOEWAY_DEPS_DIR, a folder with the libraries that the machine lacks (CONTRIBUTING.md); CMAKE_ARGS; JOBS;
 # MOEWAY_NCCL, the NCCL to compare with. Results: steps.txt, machine.txt, visit.log, bench.json (a list of what `moeway bench
-# --json` gives), doctor.json, summary.txt.
+# --json` gives), latency_<dtype>.svg, doctor.json, summary.txt.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -44,6 +44,7 @@ case "$seconds" in '' | *[!0-9]*) usage "--seconds: '$seconds', expected a whole
 
 mkdir -p "$out" build/gpu-visit/bench || exit 2
 out=$(cd "$out" && pwd)
+test_programs=(kernels_cuda_test gpu_test gpu_input_test gpu_processes_test issues_gpu_test)
 build=build/gpu-visit moeway=build/gpu-visit/cli/moeway log=$out/visit.log failed=0
 : >"$log"
 : >"$out/steps.txt"
@@ -84,7 +85,7 @@ build_all() {
   command -v ninja >/dev/null && arguments+=(-G Ninja)
   read -ra words <<<"${CMAKE_ARGS:-}"
   if step "configure" 120 cmake "${arguments[@]}" -DMOEWAY_BUILD_TESTS=ON "${words[@]}"; then
-    targets=(moeway_program gpu_test kernels_cuda_test)
+    targets=(moeway_program "${test_programs[@]}")
   elif step "configure without tests" 120 cmake "${arguments[@]}" -DMOEWAY_BUILD_TESTS=OFF "${words[@]}"; then
     targets=(moeway_program)  # Without GoogleTest, for one: what can be had is had.
   fi
@@ -126,12 +127,59 @@ checked_jobs() {
   step "run, several ranks on a GPU" 90 "$moeway" run --device cuda --quiet --rounds 6 --ranks $((2 * ranks)) --hidden 512 --timeout-ms 10000
 }
 
+# A test program passes with tests that it has left out: they are named, and a program that left out all of them has not run.
+tested() {
+  local program=$1 name=$1 limit=$2 from lacking
+  shift 2
+  [ $# = 0 ] || name="$program $*"
+  from=$(wc -c <"$log")
+  step "$name" "$limit" "$build/tests/$program" "$@" || true
+  lacking=$(tail -c "+$((from + 1))" "$log" | grep -m 1 '^needs [0-9]* CUDA devices')
+  if [ -n "$lacking" ]; then note "NOT RUN" 0 "$name: $lacking"; failed=1; fi
+  tail -c "+$((from + 1))" "$log" | grep -o '^\[  SKIPPED \] [A-Za-z_/0-9.]*$' | sort -u | sed 's/^/    /'
+}
+
+all_tests() {
+  tested kernels_cuda_test 180
+  tested gpu_test 400
+  tested issues_gpu_test 600
+  tested gpu_input_test 120
+  tested gpu_processes_test 300
+  # A new process for each rank of each job takes seconds: what differs most between processes and threads.
+  MOEWAY_GPU_RANKS_AS=processes tested issues_gpu_test 300 \
+    --gtest_filter='EmptyRanks.ARankThatNeither*:MissingCall.TheRank*:MissingCall.AProcess*:RoundCounter.*Processes'
+  if python3 -c 'import torch, pytest' 2>/dev/null; then
+    MOEWAY_LIBRARY=$PWD/$build/libmoeway.so CUDA_MODULE_LOADING=EAGER step "python tests" 400 tests/python/run_gpu.sh
+  else
+    note SKIPPED 0 "python tests: torch or pytest is missing"
+  fi
+}
+
 # One rank on a GPU, a process each: the sanitizer lets no two kernels of a device run at a time, and ours wait for each other.
+# All kernels are loaded at once: one that is loaded while another waits would wait for that.
 sanitized() {
-  local tool=$1 tokens_=$2 hidden=$3
-  step "$tool" 240 compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 3 --print-limit 5 \
+  local tool=$1 tokens_=$2 hidden=$3 form=$4
+  # shellcheck disable=SC2086 # A list of words is meant.
+  CUDA_MODULE_LOADING=EAGER step "$tool $form" 240 \
+    compute-sanitizer --tool "$tool" --target-processes all --error-exitcode 3 --print-limit 5 \
     "$moeway" run --device cuda --ranks "$gpus" --ranks-as processes --rounds 3 --experts 8 --topk 2 \
-    --tokens "$tokens_" --hidden "$hidden" --timeout-ms 100000
+    --tokens "$tokens_" --hidden "$hidden" --timeout-ms 100000 $form
+}
+
+all_sanitized() {
+  local form
+  for form in "--dtype bf16" "--dtype fp8 --layout token-major" "--dtype bytes --weights combine --layout packed"; do
+    sanitized memcheck 16 512 "$form"
+    sanitized racecheck 4 128 "$form"
+    sanitized synccheck 4 128 "$form"
+  done
+}
+
+plots() {
+  local dtype
+  for dtype in ${dtypes//,/ }; do
+    step "plot $dtype" 60 python3 tools/plot_latency.py --dtype "$dtype" --output "$out/latency_$dtype.svg" "$out/bench.json"
+  done
 }
 
 # bench NAME ARGUMENT...: after a failure what it has written counts all the same.
@@ -161,6 +209,7 @@ benchmarks() {
   count=${sets%%,*}
   bench "split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
   bench "weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
+  bench "quantised-sets$count" --tokens "$tokens" --dtype bf16-to-fp8 --sets "$count" --no-baselines
   bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
 }
 
@@ -175,18 +224,13 @@ elif [ ! -x "$moeway" ]; then
   note FAILED 0 "$moeway is missing: build it first"
   failed=1 steps=
 fi
-if wanted tests; then
-  for program in gpu_test kernels_cuda_test; do
-    step "$program" 180 "$build/tests/$program"
-  done
-fi
+if wanted tests; then all_tests; fi
 if wanted jobs; then checked_jobs; fi
-if wanted bench; then benchmarks; fi
+if wanted bench; then benchmarks; plots; fi
 # Last: it is slow, and not every machine lets it run.
 if wanted sanitizer; then
   if command -v compute-sanitizer >/dev/null; then
-    sanitized memcheck 16 512
-    sanitized racecheck 4 128
+    all_sanitized
   else
     note "NOT RUN" 0 "compute-sanitizer is not in PATH"
     failed=1

@@ -7,7 +7,7 @@ usage: plot_latency.py [--output FILE] [--dtype T] [--reference FILE|none] RESUL
   --reference FILE   the figures to hold them against [bench/reference_figures.json], or none
 
 Reference figures are drawn if a result has their shape and number of ranks. They come from other harnesses, which the legend and the
-file name. Needs matplotlib.
+file name.
 """
 
 import argparse
@@ -16,23 +16,26 @@ import pathlib
 import sys
 
 import bench_results
+import svg_chart
 
 REFERENCE = pathlib.Path(__file__).resolve().parent.parent / "bench" / "reference_figures.json"
 SHORT = {"f8_e4m3": "fp8"}
 
 
 def measured_curves(documents, dtype=None):
-    """(label, [(tokens, median, p10, p90)]) of each series, without points whose values were wrong."""
-    curves = []
+    """(label, [(tokens, median, p10, p90)]) of each series, without points whose values were wrong. What was measured in parts, under the
+    same name, is one series."""
+    curves = {}
     for document in documents:
         for series in document["series"]:
             if dtype and SHORT.get(series["shape"]["dispatch_dtype"], series["shape"]["dispatch_dtype"]) != dtype:
                 continue
-            points = sorted((point["tokens"], point["pair_us"]["median"], point["pair_us"]["p10"], point["pair_us"]["p90"])
-                            for point in series["points"] if point["pair_us"] and not point["wrong"])
+            points = {point["tokens"]: (point["pair_us"]["median"], point["pair_us"]["p10"], point["pair_us"]["p90"])
+                      for point in series["points"] if point["pair_us"] and not point["wrong"]}
             if points:
-                curves.append((f"moeway, {bench_results.name_of(document, series)}", points))
-    return curves
+                of_name = curves.setdefault(f"moeway, {bench_results.name_of(document, series)}", {})
+                of_name.update((tokens, point) for tokens, point in points.items() if tokens not in of_name)
+    return [(label, [(tokens, *points[tokens]) for tokens in sorted(points)]) for label, points in curves.items()]
 
 
 def baseline_curves(documents, dtype=None):
@@ -69,36 +72,15 @@ def reference_curves(reference, documents, dtype=None):
     return curves
 
 
-def draw(measured, baselines, references, title, output):
-    try:
-        import matplotlib
-    except ImportError:
-        raise SystemExit("plot_latency: matplotlib is missing (Debian's package: python3-matplotlib)") from None
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(12, 7.5))
-    for label, points in measured:
-        tokens, median, low, high = zip(*points)
-        line, = axes.plot(tokens, median, marker="o", linewidth=2, label=label)
-        axes.fill_between(tokens, low, high, color=line.get_color(), alpha=0.2)
-    for label, points in baselines:
-        axes.plot(*zip(*points), marker=".", linestyle="--", linewidth=1, label=label)
-    styles = {"floor": (":", "black"), "prototype": ("-.", "grey"), "target": ("-", "lightgrey"), "library": ("none", None)}
-    markers = iter("xv^<>sPD*dXph1234" * 4)
-    for label, kind, points in references:
-        style, color = styles.get(kind, ("none", None))
-        axes.plot(*zip(*points), linestyle=style, color=color, marker=next(markers), linewidth=1, label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("tokens of a rank")
-    axes.set_ylabel("us, dispatch and combine")
-    axes.set_title(title, fontsize=9)
-    axes.grid(True, which="both", alpha=0.25)
-    axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    figure.savefig(output, format="svg", bbox_inches="tight")
+def draw(measured, baselines, references, title):
+    """The SVG's text."""
+    curves = [svg_chart.Curve(label, [(tokens, median) for tokens, median, _, _ in points], [(low, high) for _, _, low, high in points],
+                              width=2.2) for label, points in measured]
+    curves += [svg_chart.Curve(label, points, dashes="6 3") for label, points in baselines]
+    styles = {"floor": {"color": "black", "dashes": "2 3"}, "prototype": {"color": "#777", "dashes": "8 3 2 3"},
+              "target": {"color": "#bbb"}, "library": {"width": 0}}
+    curves += [svg_chart.Curve(label, points, **styles.get(kind, {"width": 0})) for label, kind, points in references]
+    return svg_chart.chart(curves, title, "tokens of a rank", "us, dispatch and combine")
 
 
 def main():
@@ -123,7 +105,8 @@ def main():
     title = bench_results.conditions_of(documents[0], documents[0]["series"][0])
     if references:
         title += f"\nother libraries, floor and prototype: {reference['machine']}, each in a harness of its own"
-    draw(measured, baseline_curves(documents, options.dtype), references, title, options.output)
+    with open(options.output, "w", encoding="utf-8") as file:
+        file.write(draw(measured, baseline_curves(documents, options.dtype), references, title))
 
 
 if __name__ == "__main__":

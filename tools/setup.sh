@@ -1,14 +1,15 @@
 #!/bin/sh
 # Finds what this machine lacks for building moeway and installs it with apt-get (Debian 12, Ubuntu 24.04).
 #
-#   tools/setup.sh [GROUP...]     groups: build (default), test, lint, model, bench, all
+#   tools/setup.sh [GROUP...]     groups: build (default), test, fuzz, lint, model, bench, all
 #
 # What is looked for is the program or header itself, not the package, so a machine that has it from elsewhere needs
 # nothing. Where something is missing, root or sudo is needed; without them the command to run is printed, and the
 # script fails.
 set -eu
 
-# group, package, kind of evidence (a program, a C++ header, modules that one Python has together), evidence
+# group, package, kind of evidence (a program, a C++ header, libFuzzer, modules that one
+# Python has together), evidence
 wanted='
 build g++ program g++
 build make program make
@@ -23,6 +24,8 @@ test libgmock-dev header gmock/gmock.h
 test librapidcheck-dev header rapidcheck.h
 test python3-numpy modules numpy,pytest
 test python3-pytest modules numpy,pytest
+fuzz clang program clang++
+fuzz libclang-rt-dev fuzzer clang++
 lint python3 program python3
 lint clang-format-14 program clang-format-14
 lint clang-tidy program clang-tidy
@@ -36,8 +39,8 @@ bench libbenchmark-dev header benchmark/benchmark.h
 groups="${*:-build}"
 for group in $groups; do
   case "$group" in
-    build | test | lint | model | bench | all) ;;
-    *) echo "setup: unknown group '$group', expected build, test, lint, model, bench or all" >&2; exit 2 ;;
+    build | test | fuzz | lint | model | bench | all) ;;
+    *) echo "setup: unknown group '$group', expected build, test, fuzz, lint, model, bench or all" >&2; exit 2 ;;
   esac
 done
 
@@ -46,6 +49,10 @@ is_there() {
     program) command -v "$2" >/dev/null 2>&1 ;;
     # The debug and release headers of a library come together, so that finding it by the preprocessor is enough.
     header) echo "#include <$2>" | g++ -std=c++20 -fsyntax-only -x c++ -M - >/dev/null 2>&1 ;;
+    # The library that -fsanitize=fuzzer links is a package of its own in newer systems.
+    fuzzer)
+      echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+        "$2" -fsanitize=fuzzer,address -x c++ - -o /dev/null >/dev/null 2>&1 ;;
     # The first python3 may not be the one that packages are for; cmake/python_tests.cmake looks at both, too.
     modules)
       for python in python3 /usr/bin/python3; do

@@ -16,11 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string type_text(const AllToAllConfig& config) {
-  return fmt::format("{}{}", moeway_dtype_name(config.dispatch_dtype),
-                     config.scales == kScalesNone ? "" : fmt::format(" + {} scales", scales_name(config.scales)));
-}
-
 bool same_data(const AllToAllConfig& a, const AllToAllConfig& b) {
   return a.dispatch_dtype == b.dispatch_dtype && a.scales == b.scales && a.row_dtype == b.row_dtype;
 }
@@ -133,7 +128,7 @@ std::string bench_head(const BenchOptions& options, const DeviceChoice& choice, 
 
 std::string series_table(const SeriesResult& result, const std::vector<SeriesResult>& baselines) {
   const AllToAllConfig& config = result.series.config;
-  std::string text = fmt::format("\n{}, {} rows and {} sums; {}; weights at {}; {}; {}\n", type_text(config),
+  std::string text = fmt::format("\n{}, {} rows and {} sums; {}; weights at {}; {}; {}\n", dispatch_text(config),
                                  moeway_dtype_name(config.row_dtype), moeway_dtype_name(config.output_dtype),
                                  layout_name(config.layout), weights_name(config.weights),
                                  result.series.split ? "four phases" : "one-call forms",

@@ -10,6 +10,7 @@ AllToAllConfig row_config(const AllToAllConfig& config) {
   AllToAllConfig rows = config;
   rows.dispatch_dtype = config.row_dtype;
   rows.scales = kScalesNone;
+  rows.quantise = kQuantiseNone;
   return rows;
 }
 
@@ -40,7 +41,7 @@ BenchTensors::BenchTensors(const Series& series, const AllToAllConfig& config, c
                                                     : kBytes),
       sets_(static_cast<size_t>(series.sets)) {}
 
-Status BenchTensors::allocate() {
+Status BenchTensors::allocate(const Pattern& pattern) {
   Status status;
   const auto take = [&](std::byte*& memory, int64_t bytes) {
     if (!status.ok() || bytes == 0) return;
@@ -52,8 +53,8 @@ Status BenchTensors::allocate() {
   };
   const int64_t tokens = config_.max_tokens, routes = tokens * config_.topk;
   for (Set& set : sets_) {
-    take(set.x, tokens * sizes_.row_bytes);
-    take(set.scales, tokens * scales_bytes_);
+    take(set.x, tokens * pattern.given_row_bytes());
+    take(set.scales, tokens * pattern.given_scales_bytes());
     take(set.experts, routes * 4);
     take(set.weights, routes * 4);
   }
@@ -72,16 +73,18 @@ Status BenchTensors::allocate() {
 
 Status BenchTensors::write_set(const Pattern& pattern, const Batch& batch, int set, int rank) {
   const int64_t tokens = config_.max_tokens;
-  std::vector<std::byte> x(static_cast<size_t>(tokens * sizes_.row_bytes));
-  std::vector<std::byte> scales(static_cast<size_t>(tokens * scales_bytes_));
+  const int64_t row_bytes = pattern.given_row_bytes();
+  std::vector<std::byte> x(static_cast<size_t>(tokens * row_bytes));
+  std::vector<std::byte> scales(static_cast<size_t>(tokens * pattern.given_scales_bytes()));
   for (int64_t t = 0; t < tokens; ++t) {
-    pattern.fill_row(set, rank, t, x.data() + t * sizes_.row_bytes);
-    if (scales_bytes_ > 0) pattern.fill_scales(set, rank, t, scales.data() + t * scales_bytes_);
+    pattern.fill_given_row(set, rank, t, x.data() + t * row_bytes);
+    if (!scales.empty()) pattern.fill_scales(set, rank, t, scales.data() + t * scales_bytes_);
   }
   const auto routes_bytes = static_cast<int64_t>(batch.experts.size() * sizeof(int32_t));
   const Set& to = sets_[static_cast<size_t>(set)];
   if (Status s = place_.copy_in(to.x, x.data(), std::ssize(x)); !s.ok()) return s;
-  if (Status s = place_.copy_in(to.scales, scales.data(), std::ssize(scales)); !s.ok()) return s;
+  if (!scales.empty())
+    if (Status s = place_.copy_in(to.scales, scales.data(), std::ssize(scales)); !s.ok()) return s;
   if (Status s = place_.copy_in(to.experts, reinterpret_cast<const std::byte*>(batch.experts.data()), routes_bytes);
       !s.ok())
     return s;
@@ -118,7 +121,7 @@ Status BenchTensors::write_rows(const Routes& routes, const ExpertRows& expert_r
 }
 
 Status BenchTensors::prepare(const Routes& routes, const Pattern& pattern, const ExpertRows& expert_rows, int rank) {
-  if (Status s = allocate(); !s.ok()) return s;
+  if (Status s = allocate(pattern); !s.ok()) return s;
   for (int set = 0; set < series_.sets; ++set)
     if (Status s = write_set(pattern, routes.batch(set, rank), set, rank); !s.ok()) return s;
   return write_rows(routes, expert_rows, rank);
@@ -127,10 +130,12 @@ Status BenchTensors::prepare(const Routes& routes, const Pattern& pattern, const
 DispatchInput BenchTensors::input(int set) const {
   const Set& from = sets_[static_cast<size_t>(set)];
   const int64_t tokens = config_.max_tokens;
-  const int64_t elements = sizes_.row_bytes / moeway_dtype_bytes(config_.dispatch_dtype);
   DispatchInput input;
-  input.x = place_.here(Tensor(from.x, config_.dispatch_dtype, {tokens, elements}));
-  if (scales_bytes_ > 0) input.scales = place_.here(Tensor(from.scales, scales_dtype_, {tokens, sizes_.num_scales}));
+  const bool quantises = config_.quantise != kQuantiseNone;
+  const int64_t elements = sizes_.row_bytes / moeway_dtype_bytes(config_.dispatch_dtype);
+  input.x = place_.here(Tensor(from.x, quantises ? kBf16 : config_.dispatch_dtype, {tokens, elements}));
+  if (from.scales != nullptr)
+    input.scales = place_.here(Tensor(from.scales, scales_dtype_, {tokens, sizes_.num_scales}));
   input.topk_idx = place_.here(Tensor(from.experts, kI32, {tokens, config_.topk}));
   if (config_.weights == kWeightsAtDispatch) input.topk_weights = weights(set);
   return input;
@@ -169,10 +174,11 @@ Tensor BenchTensors::y() const {
 double tensors_bytes(const Series& series, const AllToAllConfig& config, const AllToAllSizes& sizes) {
   const auto token = static_cast<double>(sizes.row_bytes + bytes_of_scales(config, sizes));
   const auto hidden = static_cast<double>(config.hidden);
+  const double given = config.quantise == kQuantiseNone ? token : 2 * hidden;
   const double row = hidden * static_cast<double>(moeway_dtype_bytes(config.row_dtype));
   const double sum = hidden * static_cast<double>(moeway_dtype_bytes(config.output_dtype));
   return static_cast<double>(sizes.max_rows) * (token + row + 12) +
-         static_cast<double>(config.max_tokens) * (series.sets * (token + 8.0 * config.topk) + sum);
+         static_cast<double>(config.max_tokens) * (series.sets * (given + 8.0 * config.topk) + sum);
 }
 
 }  // namespace moeway::cli

@@ -53,7 +53,7 @@ class BenchTensors {
   struct Set {
     std::byte *x = nullptr, *scales = nullptr, *experts = nullptr, *weights = nullptr;
   };
-  Status allocate();
+  Status allocate(const Pattern& pattern);
   Status write_set(const Pattern& pattern, const Batch& batch, int set, int rank);
   Status write_rows(const Routes& routes, const ExpertRows& expert_rows, int rank);
   Tensor shaped(std::byte* data, DType dtype, int64_t last) const;

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace moeway {
 
@@ -23,9 +24,18 @@ inline constexpr Scales kScalesF32 = MOEWAY_SCALES_F32;
 inline constexpr Scales kScalesUe8m0 = MOEWAY_SCALES_UE8M0;
 inline constexpr Scales kScalesBytes = MOEWAY_SCALES_BYTES;
 
+using Quantise = ::moeway_quantise;
+inline constexpr Quantise kQuantiseNone = MOEWAY_QUANTISE_NONE;
+inline constexpr Quantise kQuantiseLargest = MOEWAY_QUANTISE_LARGEST;
+inline constexpr Quantise kQuantisePowerOfTwo = MOEWAY_QUANTISE_POWER_OF_TWO;
+
 using Weights = ::moeway_weights;
 inline constexpr Weights kWeightsAtDispatch = MOEWAY_WEIGHTS_AT_DISPATCH;
 inline constexpr Weights kWeightsAtCombine = MOEWAY_WEIGHTS_AT_COMBINE;
+
+using Overflow = ::moeway_overflow;
+inline constexpr Overflow kOverflowError = MOEWAY_OVERFLOW_ERROR;
+inline constexpr Overflow kOverflowDrop = MOEWAY_OVERFLOW_DROP;
 
 using Execution = ::moeway_execution;
 inline constexpr Execution kFibers = MOEWAY_FIBERS;
@@ -39,6 +49,7 @@ struct AllToAllConfig : moeway_all_to_all_config {
 
 using AllToAllSizes = ::moeway_all_to_all_sizes;
 using AllToAllStats = ::moeway_all_to_all_stats;
+using PeerStats = ::moeway_peer_stats;
 
 struct DispatchInput : moeway_dispatch_input {
   DispatchInput() : moeway_dispatch_input{} { moeway_dispatch_input_init(this); }
@@ -89,6 +100,14 @@ class AllToAll {
     return Status::from_c(moeway_combine_recv(get(), routing, &topk_weights, &y));
   }
 
+  // Onto what y holds.
+  Status combine_recv_add(Routing routing, const Tensor& y) {
+    return Status::from_c(moeway_combine_recv_add(get(), routing, nullptr, &y));
+  }
+  Status combine_recv_add(Routing routing, const Tensor& topk_weights, const Tensor& y) {
+    return Status::from_c(moeway_combine_recv_add(get(), routing, &topk_weights, &y));
+  }
+
   Result<Routing> dispatch(const DispatchInput& input, const DispatchOutput& output) {
     Routing routing{};
     if (Status status = Status::from_c(moeway_dispatch(get(), &input, &output, &routing)); !status.ok()) return status;
@@ -99,6 +118,13 @@ class AllToAll {
   }
   Status combine(Routing routing, const Tensor& rows, const Tensor& topk_weights, const Tensor& y) {
     return Status::from_c(moeway_combine(get(), routing, &rows, &topk_weights, &y));
+  }
+
+  Status combine_add(Routing routing, const Tensor& rows, const Tensor& y) {
+    return Status::from_c(moeway_combine_add(get(), routing, &rows, nullptr, &y));
+  }
+  Status combine_add(Routing routing, const Tensor& rows, const Tensor& topk_weights, const Tensor& y) {
+    return Status::from_c(moeway_combine_add(get(), routing, &rows, &topk_weights, &y));
   }
 
   // token_major without a copy; `scales` may be null.
@@ -113,6 +139,14 @@ class AllToAll {
     AllToAllStats stats{};
     moeway_all_to_all_stats_init(&stats);
     if (Status status = Status::from_c(moeway_all_to_all_get_stats(get(), &stats)); !status.ok()) return status;
+    return stats;
+  }
+  // One a rank; `num_ranks` as the communicator has.
+  Result<std::vector<PeerStats>> peer_stats(int num_ranks) const {
+    std::vector<PeerStats> stats(static_cast<size_t>(num_ranks > 0 ? num_ranks : 0));
+    for (PeerStats& peer : stats) moeway_peer_stats_init(&peer);
+    const Status status = Status::from_c(moeway_all_to_all_get_peer_stats(get(), num_ranks, stats.data()));
+    if (!status.ok()) return status;
     return stats;
   }
   Status close() { return Status::from_c(moeway_all_to_all_close(get())); }

@@ -7,101 +7,20 @@
 // - Structs that may grow open with `struct_size`. Fill them with their *_init function, then set what you need. These
 //   functions are inline: they know the struct as the caller was compiled with it, so a newer library sees how much of
 //   it there is.
-// - Objects may be used by one thread at a time. Different objects may be used by different threads at the same time.
+// - Objects may be used by one thread at a time, different ones at the same time; by a fork only to close or destroy.
 // - A call that all ranks must make, in the same order on all of them, is marked "collective".
 // - No function takes ownership of tensor memory. On a CPU device a call has read its inputs and written its outputs
 //   when it returns, so the caller may reuse them at once.
 #ifndef MOEWAY_C_API_H_
 #define MOEWAY_C_API_H_
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(_MSC_VER)
-#define MOEWAY_API
-#else
-#define MOEWAY_API __attribute__((visibility("default")))
-#endif
-
-// In C++ an enumeration holds any int, so that a wrong value from a caller can be looked at and refused; in C it does
-// anyway.
-#ifdef __cplusplus
-#define MOEWAY_ENUM_TYPE : int
-#else
-#define MOEWAY_ENUM_TYPE
-#endif
+#include <moeway/c_api_types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// ---- Status
-// ---------------------------------------------------------------------------------------------------------------------
-
-typedef enum moeway_status MOEWAY_ENUM_TYPE {
-  MOEWAY_OK = 0,
-  MOEWAY_INVALID_ARGUMENT = 1,   // A caller's mistake in an argument. Nothing was sent; a correct call may follow.
-  MOEWAY_WRONG_STATE = 2,        // Call out of order, closed object, or a routing handle that is no longer valid.
-  MOEWAY_MISMATCH = 3,           // Ranks disagree on a value that must be equal.
-  MOEWAY_DEADLINE_EXCEEDED = 4,  // A peer did not do its part in time. The object has failed: close it.
-  MOEWAY_PEER_LOST = 5,  // A peer's process has ended, or a peer reported a failure. The object has failed: close it.
-  MOEWAY_OUT_OF_MEMORY = 6,  // Memory that was asked for cannot be had.
-  MOEWAY_UNAVAILABLE = 7,    // This machine or build lacks what was asked for.
-  MOEWAY_INTERNAL = 8        // A fault of the library or of the operating system.
-} moeway_status;
-
-// The message of the last failed call of this thread, "" if none. Valid until the thread's next failing call.
-MOEWAY_API const char* moeway_last_error(void);
-
-// "INVALID_ARGUMENT" and so on; "UNKNOWN" for a value that is none of them. Static memory.
-MOEWAY_API const char* moeway_status_name(moeway_status status);
-
-// What timeouts are when nothing else is said: 30000 ms, or MOEWAY_TIMEOUT_MS.
-MOEWAY_API int64_t moeway_default_timeout_ms(void);
-
-// The version of the library that is running, for example "0.1.0".
-MOEWAY_API const char* moeway_version(void);
-
-// 1 if this build can have ranks on CUDA devices (MOEWAY_CUDA), 0 if not. Says nothing of the machine: where it has no
-// GPU, making a communicator with device_type CUDA fails with MOEWAY_UNAVAILABLE.
-MOEWAY_API int32_t moeway_has_cuda(void);
-
-// ---- Tensors
-// --------------------------------------------------------------------------------------------------------------------
-
-typedef enum moeway_dtype MOEWAY_ENUM_TYPE {
-  MOEWAY_BF16 = 0,
-  MOEWAY_F16 = 1,
-  MOEWAY_F32 = 2,
-  MOEWAY_F8_E4M3 = 3,
-  MOEWAY_UE8M0 = 4,  // One byte: a power of two, as a scale.
-  MOEWAY_BYTES = 5,  // Opaque; an element is one byte.
-  MOEWAY_I32 = 6,
-  MOEWAY_I64 = 7
-} moeway_dtype;
-
-typedef enum moeway_device_type MOEWAY_ENUM_TYPE { MOEWAY_CPU = 0, MOEWAY_CUDA = 1 } moeway_device_type;
-
-// A view of the caller's memory. Element (i, j, k) lies at data + (i * strides[0] + j * strides[1] + k * strides[2])
-// elements. Strides of dimensions with fewer than two elements do not matter. `data` may be null where the tensor has
-// no elements.
-typedef struct moeway_tensor {
-  void* data;
-  moeway_dtype dtype;
-  moeway_device_type device_type;
-  int32_t device_index;
-  int32_t ndim;        // 1 to 3
-  int64_t shape[3];    // elements
-  int64_t strides[3];  // elements
-} moeway_tensor;
-
-// Bytes of one element; 0 for a value that is no dtype.
-MOEWAY_API int64_t moeway_dtype_bytes(moeway_dtype dtype);
-MOEWAY_API const char* moeway_dtype_name(moeway_dtype dtype);
-
 // ---- Bootstrap: how the ranks of a job find each other
-// ----------------------------------------------------------------------------
 
 typedef struct moeway_bootstrap moeway_bootstrap;
 typedef struct moeway_thread_group moeway_thread_group;
@@ -143,7 +62,6 @@ MOEWAY_API int32_t moeway_bootstrap_rank(const moeway_bootstrap* bootstrap);
 MOEWAY_API int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap);
 
 // ---- Communicator
-// -----------------------------------------------------------------------------------------------------------------
 
 typedef struct moeway_communicator moeway_communicator;
 
@@ -163,7 +81,7 @@ static inline void moeway_communicator_options_init(moeway_communicator_options*
 }
 
 // Collective. `options` may be null. The communicator takes `bootstrap` over, also when the call fails; do not destroy
-// it.
+// it. A mistake in one rank's arguments is an error of all ranks, with its reason.
 MOEWAY_API moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap,
                                                     const moeway_communicator_options* options,
                                                     moeway_communicator** communicator);
@@ -176,21 +94,18 @@ MOEWAY_API const char* moeway_communicator_transport(const moeway_communicator* 
 MOEWAY_API moeway_status moeway_communicator_barrier(moeway_communicator* communicator);
 
 // Releases what the communicator holds. Not collective; never waits for a peer; a second call does nothing. AllToAll
-// objects made from it stay valid until they are closed themselves.
+// objects made from it stay valid until they are closed themselves. Who waits for this rank hears of it.
 MOEWAY_API moeway_status moeway_communicator_close(moeway_communicator* communicator);
 // close, then free the object. Null is allowed.
 MOEWAY_API void moeway_communicator_destroy(moeway_communicator* communicator);
 
 // ---- AllToAll: dispatch and combine of one shape
-// ------------------------------------------------------------------------------------
 
 typedef enum moeway_layout MOEWAY_ENUM_TYPE {
   MOEWAY_EXPERT_PADDED = 0,  // x [L, capacity, H]: for masked grouped GEMM.
-  MOEWAY_EXPERT_PACKED =
-      1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: for contiguous grouped GEMM.
-  MOEWAY_TOKEN_MAJOR =
-      2  // x [W / R * M, H]: the token t of group g (without replicas: of rank g) in row g * M + t: for fused MoE
-         // kernels that gather themselves.
+  MOEWAY_EXPERT_PACKED = 1,  // x [rows, H]: experts one after another, each from a multiple of `alignment`: contiguous.
+  // x [W / R * M, H]: token t of group g (without replicas: of rank g) in row g * M + t: for fused kernels that gather.
+  MOEWAY_TOKEN_MAJOR = 2
 } moeway_layout;
 
 typedef enum moeway_scales MOEWAY_ENUM_TYPE {
@@ -200,12 +115,22 @@ typedef enum moeway_scales MOEWAY_ENUM_TYPE {
   MOEWAY_SCALES_BYTES = 3   // `scale_bytes` opaque bytes a token.
 } moeway_scales;
 
+// Whether dispatch makes fp8 of bf16, with a scale for each block of 128 elements: docs/quantisation.md.
+typedef enum moeway_quantise MOEWAY_ENUM_TYPE {
+  MOEWAY_QUANTISE_NONE = 0,         // x is of dispatch_dtype, with scales if the config has them.
+  MOEWAY_QUANTISE_LARGEST = 1,      // x is bf16; a scale is the block's largest magnitude / 448. With f32 scales.
+  MOEWAY_QUANTISE_POWER_OF_TWO = 2  // The same, rounded up to a power of two. With f32 or ue8m0 scales.
+} moeway_quantise;
+
 typedef enum moeway_weights MOEWAY_ENUM_TYPE {
-  MOEWAY_WEIGHTS_AT_DISPATCH =
-      0,  // Weights travel with the tokens; a rank sends one weighted sum of its experts' rows back per token.
-  MOEWAY_WEIGHTS_AT_COMBINE =
-      1  // Rows come back one by one; the token's owner weighs and adds them. Not for token_major.
+  MOEWAY_WEIGHTS_AT_DISPATCH = 0,  // They travel with the tokens; a rank sends one weighted sum of its rows per token.
+  MOEWAY_WEIGHTS_AT_COMBINE = 1    // Rows come back one by one; the owner weighs and adds them. Not for token_major.
 } moeway_weights;
+
+// What becomes of rows that max_recv_tokens leaves no room for; nothing is ever written for them. ERROR: dispatch fails with
+// MOEWAY_OVERFLOW where it happens, before it writes a row, and ranks that wait for this one fail with MOEWAY_PEER_LOST.
+// DROP: the last ones in the order of rows are dropped and counted; combine leaves them out.
+typedef enum moeway_overflow MOEWAY_ENUM_TYPE { MOEWAY_OVERFLOW_ERROR = 0, MOEWAY_OVERFLOW_DROP = 1 } moeway_overflow;
 
 typedef enum moeway_execution MOEWAY_ENUM_TYPE {
   MOEWAY_FIBERS = 0,   // A fiber per warp, all in the calling thread: fastest on CPUs.
@@ -221,10 +146,11 @@ typedef struct moeway_all_to_all_config {
   int64_t hidden;               // H >= 1: elements of a row of x (typed dispatch) and of combine's rows and outputs.
   int64_t max_tokens;           // M >= 1: most tokens of a rank in one call.
   moeway_dtype dispatch_dtype;  // bf16 (default), f16, f32, f8_e4m3 or bytes.
-  int64_t token_bytes;     // Bytes of a row of x when dispatch_dtype is bytes, else 0 (default): follows from hidden.
-  moeway_scales scales;    // Default none.
-  int64_t scale_bytes;     // Bytes of a token's scales with MOEWAY_SCALES_BYTES, else 0 (default).
-  moeway_dtype row_dtype;  // The rows given to combine: bf16 (default), f16 or f32.
+  int64_t token_bytes;       // Bytes of a row of x when dispatch_dtype is bytes, else 0 (default): follows from hidden.
+  moeway_scales scales;      // Default none.
+  int64_t scale_bytes;       // Bytes of a token's scales with MOEWAY_SCALES_BYTES, else 0 (default).
+  moeway_quantise quantise;  // Default none. Else x is bf16 without scales; dispatch_dtype (f8_e4m3) and scales follow.
+  moeway_dtype row_dtype;    // The rows given to combine: bf16 (default), f16 or f32.
   moeway_dtype output_dtype;  // The sums that combine writes: bf16 (default), f16 or f32.
   moeway_layout layout;       // Default expert_padded.
   int64_t alignment;          // Rows, expert_packed only: each expert's first row is a multiple of it. Default 1.
@@ -234,15 +160,18 @@ typedef struct moeway_all_to_all_config {
                               // broken promise is an error of dispatch. Default 0: the same expert twice is two rows.
   // R, a divisor of W; default 1. Ranks 0 to R - 1 are a group, R to 2 R - 1 the next and so on, and all ranks of a
   // group give the same x, scales, topk_idx and topk_weights: tensor-parallel ranks of one data-parallel rank. Each
-  // sends a part of the group's tokens, the first T mod R of them ceil(T / R) consecutive ones, the others
+  // sends a part of the group's T tokens, the first T mod R of them ceil(T / R) consecutive ones, the others
   // floor(T / R), and combine gives all T sums, the same bits, to all of them. That members were given different
   // numbers of tokens is a MISMATCH of dispatch_recv on all ranks; that other things differ is not noticed: they wait
   // for each other until the deadline, or get rows and sums of what one of them gave.
   int32_t replicas;
+  // Most rows in dispatch's output. expert_padded: of an expert (its capacity). expert_packed: of all experts of a rank, with
+  // padding; a multiple of alignment. token_major: W / R * M or more, as rows have fixed places. 0 (default): the worst case.
+  int64_t max_recv_tokens;
+  moeway_overflow overflow;  // Default error.
   // Local: each rank may choose.
   moeway_execution execution;  // CPU ranks. Default fibers. Results do not depend on it.
-  int32_t
-      num_warps;  // CPU ranks: warps that share the work of a call, 1 to 256. Default 4. Results do not depend on it.
+  int32_t num_warps;   // CPU ranks: warps that share a call's work, 1 to 256. Default 4. Results do not depend on it.
   int64_t timeout_ms;  // Limit of every wait for a peer. Default 30000, or MOEWAY_TIMEOUT_MS.
   // CUDA ranks: multiprocessors that a call may take; fewer leave the others to kernels that run at the same time. 0
   // (default): as many as the rank can have. Results do not depend on it.
@@ -263,9 +192,9 @@ typedef struct moeway_all_to_all_sizes {
   uint32_t struct_size;
   int64_t first_local_expert;  // The rank owns num_local_experts experts from this one on.
   int64_t num_local_experts;   // L; may be 0.
-  int64_t expert_capacity;     // Most rows an expert can get.
+  int64_t expert_capacity;     // Most rows an expert can get; at most max_recv_tokens if that is set.
   int64_t max_rows;    // Rows of x that dispatch can write: packed: all rows with padding; padded: L * capacity;
-                       // token_major: W / R * M.
+                       // token_major: W / R * M. packed: at most max_recv_tokens if that is set.
   int64_t row_bytes;   // Bytes of one row of x.
   int64_t num_scales;  // Scales of one token, in elements of the scales' dtype (bytes when opaque); 0 without scales.
   int64_t heap_bytes;  // Symmetric heap, which peers write to. The same on all ranks.
@@ -300,19 +229,22 @@ typedef struct moeway_routing {
   int32_t unweighted;
 } moeway_routing;
 
-// Collective. All memory is taken here; nothing is allocated later.
+// Collective. All memory is taken here; nothing is allocated later. A mistake on one rank is an error of all.
 MOEWAY_API moeway_status moeway_all_to_all_create(moeway_communicator* communicator,
                                                   const moeway_all_to_all_config* config,
                                                   moeway_all_to_all** all_to_all);
 
 typedef struct moeway_dispatch_input {
   uint32_t struct_size;
-  moeway_tensor x;  // [T, H] dispatch_dtype ([T, token_bytes] for bytes); T from 0 to M, and may differ between ranks.
-                    // With replicas: of the group, the same on all of its ranks.
-  moeway_tensor scales;    // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales.
-  moeway_tensor topk_idx;  // [T, K] int32 or int64: experts, or -1 for no route.
-  moeway_tensor
-      topk_weights;  // [T, K] f32 with weights at dispatch; else ndim 0. Weights of routes that are -1 are not read.
+  moeway_tensor x;  // [T, H] dispatch_dtype (bytes: [T, token_bytes]; quantise: bf16); T from 0 to M, own to each rank,
+                    // or with replicas to each group.
+  moeway_tensor scales;  // [T, num_scales] f32, ue8m0 or bytes; data null and ndim 0 without scales, or with quantise.
+  moeway_tensor topk_idx;      // [T, K] int32 or int64: experts, or -1 for no route.
+  moeway_tensor topk_weights;  // [T, K] f32 with weights at dispatch; else ndim 0. Those of routes -1 are not read.
+  // Optional (ndim 0): int32 [1], the number of tokens when the call runs, 0 to T. Rows behind it are not read, nor
+  // written by combine. CUDA ranks read it on the device, in the stream's order, at every replay of a captured graph; it
+  // must not change while the call runs. Out of range it counts as 0 there, and is the result of a later call.
+  moeway_tensor num_tokens;
 } moeway_dispatch_input;
 
 typedef struct moeway_dispatch_output {
@@ -320,7 +252,7 @@ typedef struct moeway_dispatch_output {
   moeway_tensor
       x;  // padded [L, >= capacity, H], packed [>= max_rows, H], token_major [max_rows, H] or ndim 0: see view.
   moeway_tensor scales;     // The same leading dimensions, then num_scales; ndim 0 without scales.
-  moeway_tensor num_rows;   // int32 [L]: rows of each local expert.
+  moeway_tensor num_rows;   // int32 [L]: rows of each local expert, without dropped ones.
   moeway_tensor first_row;  // int64 [L]: first row of each local expert in x taken as [rows, H]. Optional (ndim 0); not
                             // token_major.
   moeway_tensor row_source;  // int32, x's leading dimensions, then 3: of each row the source rank (that sent it), its
@@ -330,6 +262,7 @@ typedef struct moeway_dispatch_output {
   moeway_tensor topk_idx;    // token_major: int32 [max_rows, K]: local expert of route k of the row's token, -1 if k is
                              // not for this rank.
   moeway_tensor topk_weights;  // token_major: f32 [max_rows, K]: 0 where topk_idx is -1.
+  moeway_tensor num_dropped;   // int32 [L]: rows of each local expert that there was no room for. Optional (ndim 0).
 } moeway_dispatch_output;
 
 static inline void moeway_dispatch_input_init(moeway_dispatch_input* input) {
@@ -355,8 +288,8 @@ MOEWAY_API moeway_status moeway_dispatch_recv(moeway_all_to_all* all_to_all, moe
 // received token, already weighted and summed over this rank's experts.
 MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* rows);
-// combine_recv: writes y [T, H] output_dtype, T as in the dispatch. `topk_weights` [T, K] f32 with weights at combine,
-// else null; null where routing.unweighted is set.
+// combine_recv: writes y [T, H] output_dtype, T the rows of the dispatch's x. `topk_weights` [T, K] f32 with weights at
+// combine, else null; null where routing.unweighted is set.
 //
 // Routes used again, as in training: a dispatch of other rows with the same topk_idx (and, if they matter, topk_weights)
 // puts them at the same places, however many dispatches came in between; it costs what any dispatch does. The backward of
@@ -364,6 +297,10 @@ MOEWAY_API moeway_status moeway_combine_send(moeway_all_to_all* all_to_all, moew
 // backward of dispatch is an unweighted combine, on that second dispatch's routing. docs/training.md has it all.
 MOEWAY_API moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing routing,
                                              const moeway_tensor* topk_weights, const moeway_tensor* y);
+// The same onto what y holds, for example what shared experts made of the tokens: the float32 sum starts from y, goes on
+// as without it, and is rounded once. A token without routes leaves its row of y as it is.
+MOEWAY_API moeway_status moeway_combine_recv_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                                 const moeway_tensor* topk_weights, const moeway_tensor* y);
 
 // CUDA ranks: later calls of the object are enqueued on this cudaStream_t (null, as at creation: the default stream)
 // and return at once; inputs may be overwritten, and outputs are there, in that stream's order. What kernels find wrong
@@ -377,6 +314,10 @@ MOEWAY_API moeway_status moeway_dispatch(moeway_all_to_all* all_to_all, const mo
 MOEWAY_API moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routing,
                                         const moeway_tensor* rows, const moeway_tensor* topk_weights,
                                         const moeway_tensor* y);
+// combine_send, then combine_recv_add.
+MOEWAY_API moeway_status moeway_combine_add(moeway_all_to_all* all_to_all, moeway_routing routing,
+                                            const moeway_tensor* rows, const moeway_tensor* topk_weights,
+                                            const moeway_tensor* y);
 
 // token_major without a copy: after a dispatch_recv whose output.x (and output.scales) had ndim 0, the received tokens
 // where they lie in the symmetric heap, [max_rows, H]. Valid until this rank's next dispatch_send of the object; rows
@@ -388,25 +329,6 @@ MOEWAY_API moeway_status moeway_dispatch_view(moeway_all_to_all* all_to_all, moe
 // too when a call of a round gives them.
 MOEWAY_API moeway_status moeway_all_to_all_status(moeway_all_to_all* all_to_all);
 
-// What this rank has moved since creation.
-typedef struct moeway_all_to_all_stats {
-  uint32_t struct_size;
-  int64_t num_dispatches;
-  int64_t tokens_sent;    // (token, destination rank) pairs: payloads written to ranks, this one included.
-  int64_t routes_sent;    // Routes of the tokens that this rank sends: what would be sent without sending a token once
-                          // per rank.
-  int64_t rows_received;  // Rows of this rank's experts.
-  int64_t dispatch_sent_bytes;  // Payload bytes (row and scales) written to ranks, this one included.
-  int64_t combine_sent_bytes;   // Result bytes written to ranks, this one included.
-} moeway_all_to_all_stats;
-
-static inline void moeway_all_to_all_stats_init(moeway_all_to_all_stats* stats) {
-  memset(stats, 0, sizeof(*stats));
-  stats->struct_size = (uint32_t)sizeof(*stats);
-}
-MOEWAY_API moeway_status moeway_all_to_all_get_stats(const moeway_all_to_all* all_to_all,
-                                                     moeway_all_to_all_stats* stats);
-
 // Releases the object's memory. Not collective; never waits for a peer; a second call does nothing.
 MOEWAY_API moeway_status moeway_all_to_all_close(moeway_all_to_all* all_to_all);
 // close, then free the object. Null is allowed.
@@ -415,5 +337,7 @@ MOEWAY_API void moeway_all_to_all_destroy(moeway_all_to_all* all_to_all);
 #ifdef __cplusplus
 }  // extern "C"
 #endif
+
+#include <moeway/c_api_stats.h>
 
 #endif  // MOEWAY_C_API_H_

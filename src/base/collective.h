@@ -24,6 +24,10 @@ class Collective {
   // rank order. Fails on all ranks that can be reached, naming the ranks that are missing when the deadline passes.
   virtual Status all_gather(const void* in, size_t bytes, void* out, Deadline deadline) = 0;
 
+  // Not collective, and does not wait. This rank will take part in no call any more: the others' next one, or the one
+  // that they are in, fails with `why`, as far as they can be told. For a rank that cannot even say so in its turn.
+  virtual void abandon(const Status& why) = 0;
+
   // all_gather of one plain value per rank.
   template <class T>
   Result<std::vector<T>> all_gather_value(const T& value, Deadline deadline) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/foreign_text.h"
 #include "base/log.h"
 
 namespace moeway {
@@ -20,7 +21,7 @@ void read_number(const char* name, Int least, Int* value) {
   if (failure == std::errc() && end == view.data() + view.size() && number >= least) {
     *value = number;
   } else {
-    log_line("{} is '{}', expected a whole number of at least {}; using {}", name, view, least, *value);
+    log_line("{} is '{}', expected a whole number of at least {}; using {}", name, quotable(view), least, *value);
   }
 }
 
@@ -35,7 +36,7 @@ Env read_env() {
     } else if (view == "debug") {
       env.log = Env::Log::kDebug;
     } else if (view != "error") {
-      log_line("MOEWAY_LOG is '{}', expected error, info or debug; using error", view);
+      log_line("MOEWAY_LOG is '{}', expected error, info or debug; using error", quotable(view));
     }
   }
   return env;

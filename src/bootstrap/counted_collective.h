@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/collective.h"
 #include "base/format.h"
+#include "base/owner_process.h"
 
 namespace moeway::bootstrap {
 
@@ -33,6 +34,7 @@ class CountedCollective : public Collective {
 
   Status all_gather(const void* in, size_t bytes, void* out, Deadline deadline) final {
     if (!failure_.ok()) return failure_;
+    if (!owner_.is_this()) return error(MOEWAY_WRONG_STATE, "this process is a fork of rank {}'s, and no rank", rank_);
     if (!(CheckedSize(static_cast<int64_t>(bytes)) * num_ranks_).ok()) {
       failure_ = invalid_argument("all-gather of {} bytes from {} ranks: the sum leaves 64 bits", bytes, num_ranks_);
       leave(failure_);
@@ -43,7 +45,15 @@ class CountedCollective : public Collective {
     return failure_;
   }
 
+  void abandon(const Status& why) final {
+    if (!failure_.ok() || !owner_.is_this()) return;
+    failure_ = why;
+    give_up(why);
+  }
+
  protected:
+  // Whether this object is the rank's own: a fork's copy must leave the connections as they are.
+  bool is_owner() const { return owner_.is_this(); }
   // How many calls came before this one. Call 0 of ranks that meet over sockets is the meeting itself.
   uint64_t call() const { return call_; }
 
@@ -52,9 +62,12 @@ class CountedCollective : public Collective {
   virtual Status gather(const void* in, size_t bytes, void* out, Deadline deadline) = 0;
   // Tells the others that this rank has failed on its own.
   virtual void leave(const Status& why) = 0;
+  // The same, so that they hear which rank it is.
+  virtual void give_up(const Status& why) { leave(why); }
 
   const int rank_;
   const int num_ranks_;
+  const OwnerProcess owner_;
   uint64_t call_ = 0;
   Status failure_;
 };

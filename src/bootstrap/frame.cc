@@ -2,30 +2,13 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <cstring>
-#include <string>
-
 #include "base/format.h"
 
 namespace moeway::bootstrap {
 
-FailureBody FailureBody::from(const Status& status) {
-  FailureBody body{static_cast<uint32_t>(status.code()), {}};
-  const size_t length = std::min(status.message().size(), body.message.size() - 1);
-  std::memcpy(body.message.data(), status.message().data(), length);
-  return body;
-}
-
-Status FailureBody::to_status() const {
-  const bool known = code > MOEWAY_OK && code <= MOEWAY_INTERNAL;
-  const auto end = std::find(message.begin(), message.end(), '\0');
-  return Status(known ? static_cast<StatusCode>(code) : MOEWAY_INTERNAL, std::string(message.begin(), end));
-}
-
 void send_failure(int fd, const Status& why, uint64_t call) {
-  const FrameHeader header{kFrameMagic, FrameKind::kFailure, call, sizeof(FailureBody), 0};
-  const FailureBody body = FailureBody::from(why);
+  const FrameHeader header{kFrameMagic, FrameKind::kFailure, call, sizeof(StatusBytes), 0};
+  const StatusBytes body = StatusBytes::from(why);
   Outgoing(&header, sizeof(header), &body, sizeof(body)).step(fd);
   shutdown(fd, SHUT_WR);
 }
@@ -52,14 +35,14 @@ FrameReader::Outcome FrameReader::step(int fd) {
       case Stage::kBody:
         return Outcome::kComplete;
       case Stage::kFailureBody:
-        failure_ = failure_body_.to_status();
+        failure_ = failure_body_.failure();
         return Outcome::kFailed;
     }
   }
 }
 
 bool FrameReader::take_header() {
-  if (header_.magic == kFrameMagic && header_.kind == FrameKind::kFailure && header_.bytes == sizeof(FailureBody)) {
+  if (header_.magic == kFrameMagic && header_.kind == FrameKind::kFailure && header_.bytes == sizeof(StatusBytes)) {
     stage_ = Stage::kFailureBody;
     incoming_ = Incoming(&failure_body_, sizeof(failure_body_));
     return true;

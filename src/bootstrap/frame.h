@@ -4,9 +4,9 @@
 
 #include <moeway/status.h>
 
-#include <array>
 #include <cstdint>
 
+#include "base/status_bytes.h"
 #include "base/stream.h"
 
 namespace moeway::bootstrap {
@@ -19,17 +19,8 @@ struct FrameHeader {
   uint32_t magic;
   FrameKind kind;
   uint64_t call;     // How many calls the sender has made before.
-  uint64_t bytes;    // Gather and result: bytes of each rank. Failure: sizeof(FailureBody).
+  uint64_t bytes;    // Gather and result: bytes of each rank. Failure: sizeof(StatusBytes).
   uint64_t left_ms;  // Gather: how long the sender will wait.
-};
-
-struct FailureBody {
-  uint32_t code;
-  std::array<char, 508> message;  // Cut off where it is longer; ends with a zero byte.
-
-  static FailureBody from(const Status& status);
-  // Never OK, whatever has come over the wire.
-  Status to_status() const;
 };
 
 // Sends a failure frame as far as the socket takes it at once, and nothing after it: who reads slowly will find it in
@@ -73,7 +64,7 @@ class FrameReader {
   Stage stage_ = Stage::kHeader;
   Incoming incoming_;
   FrameHeader header_{};
-  FailureBody failure_body_{};
+  StatusBytes failure_body_{};
   Status failure_;
 };
 

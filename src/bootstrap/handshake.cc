@@ -12,7 +12,7 @@ namespace {
 
 // The codes are taken over the bytes of these structs.
 static_assert(std::has_unique_object_representations_v<Claim>);
-static_assert(std::has_unique_object_representations_v<FailureBody>);
+static_assert(std::has_unique_object_representations_v<StatusBytes>);
 
 HmacSha256 begin_code(std::string_view label, std::string_view secret, const Nonces& nonces, const Claim& claim) {
   HmacSha256 hmac(secret);
@@ -40,7 +40,7 @@ Digest proof_code(std::string_view secret, const Nonces& nonces, const Claim& cl
 }
 
 Digest verdict_code(std::string_view secret, const Nonces& nonces, const Claim& claim, Step step,
-                    const FailureBody& outcome) {
+                    const StatusBytes& outcome) {
   HmacSha256 hmac = begin_code("moeway center", secret, nonces, claim);
   hmac.add(&step, sizeof(step));
   hmac.add(&outcome, sizeof(outcome));

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "bootstrap/frame.h"
+#include "base/status_bytes.h"
 #include "bootstrap/sha256.h"
 
 namespace moeway::bootstrap {
@@ -47,7 +47,7 @@ struct Proof {
 };
 
 struct Verdict {
-  FailureBody outcome;  // MOEWAY_OK: admitted.
+  StatusBytes outcome;  // MOEWAY_OK: admitted.
   Digest code;          // Zeros for who has not proved to know the secret.
 };
 
@@ -62,6 +62,6 @@ Digest proof_code(std::string_view secret, const Nonces& nonces, const Claim& cl
 // Which of the two verdicts.
 enum class Step : uint32_t { kAdmission = 1, kMeeting = 2 };
 Digest verdict_code(std::string_view secret, const Nonces& nonces, const Claim& claim, Step step,
-                    const FailureBody& outcome);
+                    const StatusBytes& outcome);
 
 }  // namespace moeway::bootstrap

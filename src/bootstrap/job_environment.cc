@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/foreign_text.h"
 #include "base/format.h"
 #include "bootstrap/sha256.h"
 
@@ -60,6 +61,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
 struct Variable {
   const char* name;
   std::string_view value;
+  std::string shown() const { return quotable(value); }
 };
 
 class Reader {
@@ -76,7 +78,7 @@ class Reader {
       const std::optional<Variable> size = launcher.required == nullptr ? first(launcher.num_ranks) : std::nullopt;
       if (size && size->value != "1") {
         return invalid_argument("{} is not set but {} is '{}', expected both or neither", launcher.rank, size->name,
-                                size->value);
+                                size->shown());
       }
     }
     return JobEnvironment{};
@@ -106,7 +108,7 @@ class Reader {
   static Result<int> number(const Variable& variable, int least, int most, std::string_view what) {
     const std::optional<int> value = to_number(variable.value);
     if (!value || *value < least || *value > most) {
-      return invalid_argument("{} is '{}', expected {}", variable.name, variable.value, what);
+      return invalid_argument("{} is '{}', expected {}", variable.name, variable.shown(), what);
     }
     return *value;
   }
@@ -116,13 +118,13 @@ class Reader {
     const std::optional<Variable> size = first(launcher.num_ranks);
     if (!size) {
       return invalid_argument("{} is not set but {} is '{}', expected the number of ranks", launcher.num_ranks[0],
-                              rank.name, rank.value);
+                              rank.name, rank.shown());
     }
     const Result<int> num_ranks = number(*size, 1, std::numeric_limits<int>::max(), "a whole number of 1 or more");
     if (!num_ranks.ok()) return num_ranks.status();
     const int last = num_ranks.value() - 1;
     const Result<int> own =
-        number(rank, 0, last, fmt::format("a whole number from 0 to {} ({} is '{}')", last, size->name, size->value));
+        number(rank, 0, last, fmt::format("a whole number from 0 to {} ({} is '{}')", last, size->name, size->shown()));
     if (!own.ok()) return own.status();
 
     JobEnvironment job;

@@ -69,7 +69,7 @@ class Joiner {
     if (const Progress got = receive_all(fd, &verdict, sizeof(verdict), deadline_); got != Progress::kDone)
       return retry(got == Progress::kClosed ? "it closed the connection" : "it does not answer");
     if (!is_genuine(verdict, Step::kAdmission)) return foreign("it holds another secret than this rank");
-    if (verdict.outcome.code != MOEWAY_OK) return verdict.outcome.to_status();
+    if (!verdict.outcome.ok()) return verdict.outcome.failure();
     const Progress got = receive_all(fd, &verdict, sizeof(verdict), with_grace(deadline_));
     if (got == Progress::kBlocked) {
       return error(MOEWAY_DEADLINE_EXCEEDED, "rank 0 at {} did not say in time whether all {} ranks are there",
@@ -82,7 +82,7 @@ class Joiner {
     if (!is_genuine(verdict, Step::kMeeting)) {
       return error(MOEWAY_INTERNAL, "rank 0 at {} sent bytes that do not belong to the meeting", joining_.where);
     }
-    if (verdict.outcome.code != MOEWAY_OK) return verdict.outcome.to_status();
+    if (!verdict.outcome.ok()) return verdict.outcome.failure();
     return Status();
   }
 

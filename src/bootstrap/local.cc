@@ -60,6 +60,14 @@ Result<std::unique_ptr<Collective>> receive(const ClosedDirectory& directory, in
   return make_star_center(std::move(streams).value());
 }
 
+// After a meeting that has failed: where rank 0 has ended without cleaning up, whoever is left does it. Under its lock,
+// so that no other job's socket is there.
+void remove_dead_socket(const ClosedDirectory& directory) {
+  if (flock(directory.fd(), LOCK_EX | LOCK_NB) != 0) return;
+  unlinkat(directory.fd(), kSocketName, 0);
+  flock(directory.fd(), LOCK_UN);
+}
+
 Result<std::unique_ptr<Collective>> join(const ClosedDirectory& directory, int rank, int num_ranks, Deadline deadline) {
   const Result<std::string> path = directory.socket_path(kSocketName);
   if (!path.ok()) return path.status();
@@ -74,7 +82,10 @@ Result<std::unique_ptr<Collective>> join(const ClosedDirectory& directory, int r
     return attempt;
   };
   Result<Descriptor> stream = join_ranks(joining, deadline);
-  if (!stream.ok()) return stream.status();
+  if (!stream.ok()) {
+    remove_dead_socket(directory);
+    return stream.status();
+  }
   return make_star_point(std::move(stream).value(), rank, num_ranks);
 }
 

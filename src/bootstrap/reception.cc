@@ -13,6 +13,7 @@
 #include "base/rank_list.h"
 #include "base/stream.h"
 #include "base/unix_socket.h"
+#include "bootstrap/frame.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/remote_deadline.h"
 
@@ -190,7 +191,7 @@ class Receiver {
   void take_proof(Guest& guest) {
     const Claim& claim = guest.proof.claim;
     if (!equal_in_constant_time(guest.proof.code, proof_code(reception_.secret, guest.nonces, claim))) {
-      const Verdict verdict{FailureBody::from(error(MOEWAY_MISMATCH, "another secret")), {}};
+      const Verdict verdict{StatusBytes::from(error(MOEWAY_MISMATCH, "another secret")), {}};
       Outgoing(&verdict, sizeof(verdict)).step(guest.socket.get());
       return turn_away(guest, "it holds another secret");
     }
@@ -226,7 +227,7 @@ class Receiver {
 
   // False if the guest cannot be told any more.
   bool answer(Guest& guest, Step step, const Status& outcome) {
-    Verdict verdict{FailureBody::from(outcome), {}};
+    Verdict verdict{StatusBytes::from(outcome), {}};
     verdict.code = verdict_code(reception_.secret, guest.nonces, guest.proof.claim, step, verdict.outcome);
     return Outgoing(&verdict, sizeof(verdict)).step(guest.socket.get()) == Progress::kDone;
   }

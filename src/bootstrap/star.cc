@@ -32,6 +32,7 @@ class StarCenter final : public CountedCollective {
     for (int r = 0; r < size(); ++r) peers_.push_back(Peer{FrameReader(0, r), {}, false, false});
   }
   ~StarCenter() override {
+    if (!is_owner()) return;
     for (Descriptor& stream : streams_) close_gently(stream);
   }
 
@@ -65,6 +66,9 @@ class StarCenter final : public CountedCollective {
       if (!peer(r).lost) send_failure(stream(r), why, call());
     }
   }
+
+  // The others take what rank 0 says for its word about anybody.
+  void give_up(const Status& why) override { leave(error(why.code(), "rank 0: {}", why.message())); }
 
   // Reads everybody's bytes. Also listens to those who have delivered theirs: they may fail or end meanwhile.
   Status collect(Deadline deadline) {
@@ -184,7 +188,9 @@ class StarPoint final : public CountedCollective {
  public:
   StarPoint(Descriptor stream, int rank, int num_ranks)
       : CountedCollective(rank, num_ranks), stream_(std::move(stream)), reader_(rank, 0) {}
-  ~StarPoint() override { close_gently(stream_); }
+  ~StarPoint() override {
+    if (is_owner()) close_gently(stream_);
+  }
 
  private:
   Status gather(const void* in, size_t bytes, void* out, Deadline deadline) override {

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/foreign_text.h"
 #include "base/stream.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/counted_collective.h"
@@ -30,7 +31,7 @@ std::string text_of(int error_number) { return std::generic_category().message(e
 
 std::string where(const std::string& address, int port) {
   const bool six = address.find(':') != std::string::npos;
-  return six ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
+  return six ? fmt::format("[{}]:{}", quotable(address), port) : fmt::format("{}:{}", quotable(address), port);
 }
 
 void set_option(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }

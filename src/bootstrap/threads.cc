@@ -121,7 +121,10 @@ class ThreadCollective final : public CountedCollective {
  public:
   ThreadCollective(std::shared_ptr<ThreadMeeting> meeting, int rank)
       : CountedCollective(rank, meeting->size()), meeting_(std::move(meeting)) {}
-  ~ThreadCollective() override { meeting_->leave(rank(), Status()); }
+  ~ThreadCollective() override {
+    // A fork has a copy of the meeting, whose lock another thread may have held.
+    if (is_owner()) meeting_->leave(rank(), Status());
+  }
 
  private:
   Status gather(const void* in, size_t bytes, void* out, Deadline deadline) override {

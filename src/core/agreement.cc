@@ -14,10 +14,9 @@ std::string plain(int64_t value) { return fmt::format("{}", value); }
 std::string dtype(int64_t value) { return moeway_dtype_name(static_cast<moeway_dtype>(value)); }
 std::string rows_layout(int64_t value) { return layout_name(static_cast<moeway_layout>(value)); }
 std::string weights(int64_t value) { return value == MOEWAY_WEIGHTS_AT_DISPATCH ? "at_dispatch" : "at_combine"; }
-std::string scales(int64_t value) {
-  constexpr std::array kNames{"none", "f32", "ue8m0", "bytes"};
-  return kNames.at(static_cast<size_t>(value));
-}
+std::string scales(int64_t value) { return scales_name(static_cast<moeway_scales>(value)); }
+std::string quantise(int64_t value) { return quantise_name(static_cast<moeway_quantise>(value)); }
+std::string overflow(int64_t value) { return overflow_name(static_cast<moeway_overflow>(value)); }
 
 struct Field {
   const char* name;
@@ -35,6 +34,7 @@ constexpr std::array kFields{
     Field{"token_bytes", [](const Config& c) { return c.token_bytes; }, plain},
     Field{"scales", [](const Config& c) { return int64_t{c.scales}; }, scales},
     Field{"scale_bytes", [](const Config& c) { return c.scale_bytes; }, plain},
+    Field{"quantise", [](const Config& c) { return int64_t{c.quantise}; }, quantise},
     Field{"row_dtype", [](const Config& c) { return int64_t{c.row_dtype}; }, dtype},
     Field{"output_dtype", [](const Config& c) { return int64_t{c.output_dtype}; }, dtype},
     Field{"layout", [](const Config& c) { return int64_t{c.layout}; }, rows_layout},
@@ -42,6 +42,8 @@ constexpr std::array kFields{
     Field{"weights", [](const Config& c) { return int64_t{c.weights}; }, weights},
     Field{"distinct_experts", [](const Config& c) { return int64_t{c.distinct_experts}; }, plain},
     Field{"replicas", [](const Config& c) { return int64_t{c.replicas}; }, plain},
+    Field{"max_recv_tokens", [](const Config& c) { return c.max_recv_tokens; }, plain},
+    Field{"overflow", [](const Config& c) { return int64_t{c.overflow}; }, overflow},
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "core/all_to_all.h"
 
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "base/format.h"
@@ -25,6 +24,10 @@ AllToAll::AllToAll(std::shared_ptr<Communicator> communicator, const Plan& plan)
     : communicator_(std::move(communicator)), plan_(plan), id_(next_object_id()) {}
 
 AllToAll::~AllToAll() { close(); }
+
+Status AllToAll::refuse(Communicator& communicator, const Status& mistake) {
+  return communicator.collective().agree(mistake, communicator.deadline());
+}
 
 Result<std::unique_ptr<AllToAll>> AllToAll::create(const std::shared_ptr<Communicator>& communicator,
                                                    const moeway_all_to_all_config& config, const Hooks& hooks) {
@@ -84,11 +87,14 @@ Status AllToAll::fail(Status failure) {
 
 Status AllToAll::status() {
   if (!failure_.ok()) return failure_;
-  if (const auto failure = executor_->failure()) {
-    return fail(describe(*failure, communicator_->rank(), std::chrono::milliseconds(plan_.config.timeout_ms)));
+  if (const auto failure = executor_->failure()) return fail(describe(*failure, communicator_->rank(), plan_.config));
+  // What the host cannot read without waiting, the kernel has looked at.
+  const uint64_t bad_count = executor_->mistakes()->num_tokens;
+  if (bad_count != kernels::direct::kNoBadCount) {
+    return fail(bad_num_tokens("num_tokens of an earlier dispatch_send", static_cast<int32_t>(bad_count),
+                               static_cast<int32_t>(bad_count >> 32)));
   }
-  // Where the host cannot read the routing, the kernel has looked at it.
-  const uint64_t bad_route = *executor_->bad_route();
+  const uint64_t bad_route = executor_->mistakes()->route;
   if (bad_route != kernels::direct::kNoBadRoute) {
     const auto topk = static_cast<uint64_t>(plan_.config.topk);
     return fail(
@@ -175,13 +181,15 @@ Status AllToAll::combine_send(moeway_routing routing, const moeway_tensor& rows)
   return {};
 }
 
-Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y) {
+Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y,
+                              bool add) {
   Result<RoundState*> found = find_at(routing, Stage::kResultsSent, "combine_recv");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
   if (Status s = check_results(routing, round, topk_weights, y); !s.ok()) return s;
   kernels::direct::CombineArgs args = combine_args(routing);
   args.y = matrix_view(y);
+  args.adds_to_y = add;
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kRecv, args); !s.ok()) return s;
   round.stage = Stage::kDone;
@@ -189,7 +197,7 @@ Status AllToAll::combine_recv(moeway_routing routing, const moeway_tensor* topk_
 }
 
 Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
-                         const moeway_tensor& y) {
+                         const moeway_tensor& y, bool add) {
   Result<RoundState*> found = find_at(routing, Stage::kReceived, "combine");
   if (!found.ok()) return found.status();
   RoundState& round = *found.value();
@@ -198,6 +206,7 @@ Status AllToAll::combine(moeway_routing routing, const moeway_tensor& rows, cons
   kernels::direct::CombineArgs args = combine_args(routing);
   args.rows = rows_view(rows);
   args.y = matrix_view(y);
+  args.adds_to_y = add;
   if (topk_weights != nullptr) args.topk_weights = matrix_view(*topk_weights);
   if (Status s = launch_combine(launch::Half::kBoth, args); !s.ok()) return s;
   round.stage = Stage::kDone;
@@ -210,18 +219,45 @@ Result<moeway_all_to_all_stats> AllToAll::stats() const {
   stats.struct_size = sizeof(stats);
   const layout::Counters counters = executor_->counters();
   stats.num_dispatches = static_cast<int64_t>(num_dispatches_);
-  stats.tokens_sent = static_cast<int64_t>(counters.tokens_sent);
   stats.routes_sent = static_cast<int64_t>(counters.routes_sent);
   stats.rows_received = static_cast<int64_t>(counters.rows_received);
-  stats.dispatch_sent_bytes = stats.tokens_sent * (plan_.shape.row_bytes + plan_.shape.scales_bytes);
-  stats.combine_sent_bytes = static_cast<int64_t>(counters.results_sent) * plan_.shape.result_bytes;
+  stats.rows_dropped = static_cast<int64_t>(counters.rows_dropped);
+  const Result<std::vector<moeway_peer_stats>> peers = peer_stats();
+  for (const moeway_peer_stats& peer : peers.value()) {
+    stats.tokens_sent += peer.tokens_sent;
+    stats.dispatch_sent_bytes += peer.dispatch_sent_bytes;
+    stats.combine_sent_bytes += peer.combine_sent_bytes;
+  }
+  return stats;
+}
+
+Result<std::vector<moeway_peer_stats>> AllToAll::peer_stats() const {
+  if (closed_) return failure_;
+  const int64_t token_bytes = plan_.shape.row_bytes + plan_.shape.scales_bytes;
+  std::vector<moeway_peer_stats> stats;
+  for (const layout::PeerCounters& counters : executor_->peer_counters()) {
+    moeway_peer_stats peer{};
+    peer.struct_size = sizeof(peer);
+    peer.tokens_sent = static_cast<int64_t>(counters.tokens_sent);
+    peer.tokens_received = static_cast<int64_t>(counters.tokens_received);
+    peer.dispatch_sent_bytes = peer.tokens_sent * token_bytes;
+    peer.dispatch_received_bytes = peer.tokens_received * token_bytes;
+    peer.combine_sent_bytes = static_cast<int64_t>(counters.results_sent) * plan_.shape.result_bytes;
+    peer.waited_ns = static_cast<int64_t>(counters.waited_ns);
+    stats.push_back(peer);
+  }
   return stats;
 }
 
 void AllToAll::close() {
   if (closed_) return;
   closed_ = true;
-  if (executor_ != nullptr && failure_.ok()) executor_->tell_peers(exec::PeerWord::kClosed);
+  if (is_forks_copy()) {
+    // Devices are out of a fork's reach; what it has of them ends with it.
+    if (communicator_->on_device()) (void)executor_.release(), (void)heap_.release();
+  } else if (executor_ != nullptr && failure_.ok()) {
+    executor_->tell_peers(exec::PeerWord::kClosed);
+  }
   failure_ = error(MOEWAY_WRONG_STATE, "the object is closed");
   executor_.reset();
   heap_.reset();

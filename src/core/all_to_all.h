@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
+#include "base/owner_process.h"
 #include "core/communicator.h"
 #include "core/executor.h"
 #include "core/plan.h"
@@ -24,6 +26,9 @@ class AllToAll {
   // Collective; see moeway_all_to_all_create.
   static Result<std::unique_ptr<AllToAll>> create(const std::shared_ptr<Communicator>& communicator,
                                                   const moeway_all_to_all_config& config, const Hooks& hooks = {});
+  // What a rank does in its place when its caller has made a mistake: all ranks' create() then fails with `mistake`, or
+  // with that of a lower rank. Gives what they hear.
+  static Status refuse(Communicator& communicator, const Status& mistake);
   ~AllToAll();
   AllToAll(const AllToAll&) = delete;
   AllToAll& operator=(const AllToAll&) = delete;
@@ -32,15 +37,21 @@ class AllToAll {
   Status dispatch_recv(moeway_routing routing, const moeway_dispatch_output& output);
   Result<moeway_routing> dispatch(const moeway_dispatch_input& input, const moeway_dispatch_output& output);
   Status combine_send(moeway_routing routing, const moeway_tensor& rows);
-  Status combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y);
+  // `add`: onto what y holds.
+  Status combine_recv(moeway_routing routing, const moeway_tensor* topk_weights, const moeway_tensor& y, bool add);
   Status combine(moeway_routing routing, const moeway_tensor& rows, const moeway_tensor* topk_weights,
-                 const moeway_tensor& y);
+                 const moeway_tensor& y, bool add);
   Status dispatch_view(moeway_routing routing, moeway_tensor* x, moeway_tensor* scales);
   // The failure that ended the object's use, or that it is closed. Looks at what kernels have reported since.
   Status status();
   Status set_stream(void* stream);
   Result<moeway_all_to_all_stats> stats() const;
+  // One a rank.
+  Result<std::vector<moeway_peer_stats>> peer_stats() const;
+  int num_ranks() const { return plan_.shape.num_ranks(); }
   void close();
+  // Whether this is a fork's copy, which may be let go and no more.
+  bool is_forks_copy() const { return !owner_.is_this(); }
 
  private:
   enum class Stage { kNone, kSent, kReceived, kResultsSent, kDone };
@@ -61,6 +72,9 @@ class AllToAll {
   Result<RoundState*> find_at(moeway_routing routing, Stage expected, const char* phase);
   Status on_my_device(std::initializer_list<NamedTensor> tensors) const;
   Status check_input(const moeway_dispatch_input& input) const;
+  Status check_payload(const moeway_dispatch_input& input) const;
+  Status check_routing(const moeway_dispatch_input& input) const;
+  Status bad_num_tokens(const char* what, int32_t given, int64_t rows) const;
   Status check_output(const moeway_dispatch_output& output) const;
   Status check_received_tensors(const moeway_dispatch_output& output) const;
   Status check_rows(moeway_routing routing, const moeway_tensor& rows) const;
@@ -88,6 +102,7 @@ class AllToAll {
   std::array<RoundState, layout::kEpochs> rounds_;
   Status failure_;
   bool closed_ = false;
+  const OwnerProcess owner_;
 };
 
 }  // namespace moeway::core

@@ -9,8 +9,14 @@ namespace moeway::core {
 namespace {
 
 const char* const kNoScales = "the config has no scales";
+const char* const kQuantises = "the config says that dispatch makes them (quantise)";
 const char* const kHasRows = "only layout token_major has it";
 const char* const kTokenMajor = "layout token_major has one row per (source rank, token)";
+
+// How many tokens a CPU rank gives.
+int64_t tokens_of(const moeway_dispatch_input& input) {
+  return input.num_tokens.ndim == 0 ? input.x.shape[0] : *static_cast<const int32_t*>(input.num_tokens.data);
+}
 
 }  // namespace
 
@@ -58,6 +64,42 @@ Status AllToAll::on_my_device(std::initializer_list<NamedTensor> tensors) const 
   return check_devices(tensors, communicator_->device_type(), communicator_->device_index());
 }
 
+Status AllToAll::bad_num_tokens(const char* what, int32_t given, int64_t rows) const {
+  return invalid_argument("{} is {}, expected 0 to {}, the rows of x (max_tokens is {})", what, given, rows,
+                          plan_.config.max_tokens);
+}
+
+// x and scales.
+Status AllToAll::check_payload(const moeway_dispatch_input& input) const {
+  const moeway_all_to_all_config& config = plan_.config;
+  const bool quantises = plan_.shape.quantises();
+  const int64_t columns = plan_.shape.row_bytes / moeway_dtype_bytes(config.dispatch_dtype);
+  const moeway_dtype dtype = quantises ? MOEWAY_BF16 : config.dispatch_dtype;
+  if (Status s = check_tensor("x", input.x, dtype, {Dim::at_least(0), Dim::exactly(columns)}, Access::kRead); !s.ok())
+    return s;
+  const int64_t num_rows = input.x.shape[0];
+  if (num_rows > config.max_tokens) {
+    return invalid_argument("x.shape[0] is {}, expected at most max_tokens = {}", num_rows, config.max_tokens);
+  }
+  if (quantises || !plan_.has_scales()) {
+    return check_absent("scales", input.scales, quantises ? kQuantises : kNoScales);
+  }
+  return check_tensor("scales", input.scales, plan_.scales_dtype(),
+                      {Dim::exactly(num_rows), Dim::exactly(plan_.sizes.num_scales)}, Access::kRead);
+}
+
+Status AllToAll::check_routing(const moeway_dispatch_input& input) const {
+  const std::initializer_list<Dim> routes{Dim::exactly(input.x.shape[0]), Dim::exactly(plan_.config.topk)};
+  const moeway_dtype index = input.topk_idx.dtype == MOEWAY_I64 ? MOEWAY_I64 : MOEWAY_I32;
+  if (input.topk_idx.ndim != 0 && input.topk_idx.dtype != index) {
+    return invalid_argument("topk_idx.dtype is {}, expected i32 or i64", moeway_dtype_name(input.topk_idx.dtype));
+  }
+  if (Status s = check_tensor("topk_idx", input.topk_idx, index, routes, Access::kRead); !s.ok()) return s;
+  return plan_.weights_at_dispatch()
+             ? check_tensor("topk_weights", input.topk_weights, MOEWAY_F32, routes, Access::kRead)
+             : check_absent("topk_weights", input.topk_weights, "the config gives weights at combine");
+}
+
 Status AllToAll::check_input(const moeway_dispatch_input& input) const {
   if (input.struct_size != sizeof(input)) {
     return invalid_argument("input.struct_size is {}, expected {}: fill it with moeway_dispatch_input_init",
@@ -66,41 +108,24 @@ Status AllToAll::check_input(const moeway_dispatch_input& input) const {
   if (Status s = on_my_device({{"x", &input.x},
                                {"scales", &input.scales},
                                {"topk_idx", &input.topk_idx},
-                               {"topk_weights", &input.topk_weights}});
+                               {"topk_weights", &input.topk_weights},
+                               {"num_tokens", &input.num_tokens}});
       !s.ok()) {
     return s;
   }
-  const moeway_all_to_all_config& config = plan_.config;
-  const moeway_dtype dtype = config.dispatch_dtype;
-  const int64_t columns = plan_.shape.row_bytes / moeway_dtype_bytes(dtype);
-  if (Status s = check_tensor("x", input.x, dtype, {Dim::at_least(0), Dim::exactly(columns)}, Access::kRead); !s.ok())
-    return s;
-  const int64_t num_tokens = input.x.shape[0];
-  if (num_tokens > config.max_tokens) {
-    return invalid_argument("x.shape[0] is {}, expected at most max_tokens = {}", num_tokens, config.max_tokens);
+  if (Status s = check_payload(input); !s.ok()) return s;
+  if (Status s = check_routing(input); !s.ok()) return s;
+  if (input.num_tokens.ndim != 0) {
+    if (Status s = check_tensor("num_tokens", input.num_tokens, MOEWAY_I32, {Dim::exactly(1)}, Access::kRead); !s.ok())
+      return s;
   }
-  if (Status s = plan_.has_scales()
-                     ? check_tensor("scales", input.scales, plan_.scales_dtype(),
-                                    {Dim::exactly(num_tokens), Dim::exactly(plan_.sizes.num_scales)}, Access::kRead)
-                     : check_absent("scales", input.scales, kNoScales);
-      !s.ok()) {
-    return s;
+  if (communicator_->on_device()) return {};  // The kernel looks: the host cannot read on without waiting.
+  const int64_t num_tokens = tokens_of(input), num_rows = input.x.shape[0];
+  if (num_tokens < 0 || num_tokens > num_rows) {
+    return bad_num_tokens("num_tokens", static_cast<int32_t>(num_tokens), num_rows);
   }
-  const std::initializer_list<Dim> routes{Dim::exactly(num_tokens), Dim::exactly(config.topk)};
-  const moeway_dtype index = input.topk_idx.dtype == MOEWAY_I64 ? MOEWAY_I64 : MOEWAY_I32;
-  if (input.topk_idx.ndim != 0 && input.topk_idx.dtype != index) {
-    return invalid_argument("topk_idx.dtype is {}, expected i32 or i64", moeway_dtype_name(input.topk_idx.dtype));
-  }
-  if (Status s = check_tensor("topk_idx", input.topk_idx, index, routes, Access::kRead); !s.ok()) return s;
-  if (Status s = plan_.weights_at_dispatch()
-                     ? check_tensor("topk_weights", input.topk_weights, MOEWAY_F32, routes, Access::kRead)
-                     : check_absent("topk_weights", input.topk_weights, "the config gives weights at combine");
-      !s.ok()) {
-    return s;
-  }
-  if (communicator_->on_device()) return {};  // The kernel looks: the host cannot read the routing without waiting.
-  return check_routes({matrix_view(input.topk_idx)}, num_tokens, config.topk, config.num_experts,
-                      config.distinct_experts != 0);
+  return check_routes({matrix_view(input.topk_idx)}, num_tokens, plan_.config.topk, plan_.config.num_experts,
+                      plan_.config.distinct_experts != 0);
 }
 
 Status AllToAll::check_received_tensors(const moeway_dispatch_output& output) const {
@@ -153,13 +178,18 @@ Status AllToAll::check_output(const moeway_dispatch_output& output) const {
                                {"row_source", &output.row_source},
                                {"row_weight", &output.row_weight},
                                {"topk_idx", &output.topk_idx},
-                               {"topk_weights", &output.topk_weights}});
+                               {"topk_weights", &output.topk_weights},
+                               {"num_dropped", &output.num_dropped}});
       !s.ok()) {
     return s;
   }
   if (Status s = check_received_tensors(output); !s.ok()) return s;
   const std::initializer_list<Dim> experts{Dim::exactly(plan_.sizes.num_local_experts)};
   if (Status s = check_tensor("num_rows", output.num_rows, MOEWAY_I32, experts, Access::kScatter); !s.ok()) return s;
+  if (output.num_dropped.ndim != 0) {
+    if (Status s = check_tensor("num_dropped", output.num_dropped, MOEWAY_I32, experts, Access::kScatter); !s.ok())
+      return s;
+  }
   if (plan_.token_major()) {
     if (Status s = check_absent("first_row", output.first_row, kTokenMajor); !s.ok()) return s;
     const std::initializer_list<Dim> routes{Dim::exactly(plan_.sizes.max_rows), Dim::exactly(plan_.config.topk)};
@@ -227,12 +257,15 @@ Status AllToAll::check_results(moeway_routing routing, const RoundState& round, 
 }
 
 void AllToAll::fill_input(const moeway_dispatch_input& input, kernels::direct::DispatchArgs* args) {
-  args->num_tokens = static_cast<int32_t>(input.x.shape[0]);
+  // A CPU rank's number has been looked at, and is not read again.
+  const bool later = communicator_->on_device() && input.num_tokens.ndim != 0;
+  args->num_tokens = static_cast<int32_t>(later ? input.x.shape[0] : tokens_of(input));
+  args->num_tokens_at = later ? static_cast<const int32_t*>(input.num_tokens.data) : nullptr;
   args->x = matrix_view(input.x);
   args->scales = matrix_view(input.scales);
   args->topk_idx = {matrix_view(input.topk_idx)};
   args->topk_weights = matrix_view(input.topk_weights);
-  args->bad_route = executor_->bad_route();
+  args->mistakes = executor_->mistakes();
 }
 
 void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct::DispatchArgs* args) {
@@ -244,11 +277,15 @@ void AllToAll::fill_output(const moeway_dispatch_output& output, kernels::direct
   args->num_rows_stride = stride_of(output.num_rows);
   args->first_row = output.first_row.ndim == 0 ? nullptr : static_cast<int64_t*>(output.first_row.data);
   args->first_row_stride = stride_of(output.first_row);
+  args->num_dropped = output.num_dropped.ndim == 0 ? nullptr : static_cast<int32_t*>(output.num_dropped.data);
+  args->num_dropped_stride = stride_of(output.num_dropped);
   // Rows of x as [rows, H]: the distance between experts is the tensor's own capacity, which may exceed the one that is
   // needed.
   args->expert_capacity = plan_.config.layout == MOEWAY_EXPERT_PADDED ? output.x.shape[1] : 0;
   args->alignment = plan_.config.alignment;
+  args->max_expert_rows = static_cast<uint32_t>(plan_.sizes.expert_capacity);
   args->max_rows = plan_.sizes.max_rows;
+  args->drops = plan_.drops();
   args->out_topk_idx = matrix_view(output.topk_idx);
   args->out_topk_weights = matrix_view(output.topk_weights);
 }

@@ -8,6 +8,8 @@
 #include <exception>
 #include <new>
 
+#include "base/collective.h"
+
 namespace moeway::core {
 
 // Remembers a failure's message for moeway_last_error() and gives its code.
@@ -23,6 +25,20 @@ moeway_status c_call(Work work) {
     return finish_call(Status(MOEWAY_OUT_OF_MEMORY, "out of memory"));
   } catch (const std::exception& failure) {
     return finish_call(Status(MOEWAY_INTERNAL, failure.what()));
+  }
+}
+
+// Runs `work`, a collective step. If it ends by an exception the other ranks are told: they would wait for the rest.
+template <class Work>
+Status or_abandon(Collective& collective, Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    collective.abandon(Status(MOEWAY_OUT_OF_MEMORY, "out of memory"));
+    throw;
+  } catch (const std::exception& failure) {
+    collective.abandon(Status(MOEWAY_INTERNAL, failure.what()));
+    throw;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/c_api_call.h"
 #include "core/c_api_objects.h"
+#include "exec/trace_range.h"
 
 using moeway::Collective;
 using moeway::error;
@@ -18,6 +19,7 @@ using moeway::Result;
 using moeway::Status;
 using moeway::core::c_call;
 using moeway::core::null_argument;
+using moeway::exec::TraceRange;
 
 struct moeway_thread_group {
   std::shared_ptr<moeway::bootstrap::ThreadMeeting> meeting;
@@ -40,6 +42,21 @@ moeway_status create_bootstrap(moeway_bootstrap** bootstrap, Meet meet) {
     *bootstrap = new moeway_bootstrap{std::move(met).value()};
     return {};
   });
+}
+
+// The caller's options, or the defaults.
+Result<moeway_communicator_options> choose_options(const moeway_communicator_options* options) {
+  moeway_communicator_options chosen;
+  moeway_communicator_options_init(&chosen);
+  if (options == nullptr) return chosen;
+  if (options->struct_size != sizeof(*options)) {
+    return invalid_argument("options.struct_size is {}, expected {}: fill it with moeway_communicator_options_init",
+                            options->struct_size, sizeof(*options));
+  }
+  if (options->timeout_ms < 1) {
+    return invalid_argument("options.timeout_ms is {}, expected at least 1", options->timeout_ms);
+  }
+  return *options;
 }
 
 }  // namespace
@@ -102,22 +119,13 @@ int32_t moeway_bootstrap_size(const moeway_bootstrap* bootstrap) {
 
 moeway_status moeway_communicator_create(moeway_bootstrap* bootstrap, const moeway_communicator_options* options,
                                          moeway_communicator** communicator) {
+  const TraceRange range("moeway communicator_create");
   const std::unique_ptr<moeway_bootstrap> taken(bootstrap);
   return c_call([&]() -> Status {
+    if (communicator != nullptr) *communicator = nullptr;
     if (bootstrap == nullptr) return null_argument("bootstrap");
-    if (communicator == nullptr) return null_argument("communicator");
-    *communicator = nullptr;
-    moeway_communicator_options chosen;
-    moeway_communicator_options_init(&chosen);
-    if (options != nullptr) {
-      if (options->struct_size != sizeof(*options)) {
-        return invalid_argument("options.struct_size is {}, expected {}: fill it with moeway_communicator_options_init",
-                                options->struct_size, sizeof(*options));
-      }
-      chosen = *options;
-    }
-    if (chosen.timeout_ms < 1)
-      return invalid_argument("options.timeout_ms is {}, expected at least 1", chosen.timeout_ms);
+    Result<moeway_communicator_options> chosen = choose_options(options);
+    if (communicator == nullptr) chosen = null_argument("communicator");
     const int rank = bootstrap->collective->rank(), size = bootstrap->collective->size();
     auto created = moeway::core::Communicator::create(std::move(bootstrap->collective), chosen);
     if (!created.ok()) return created.status();
@@ -139,6 +147,7 @@ const char* moeway_communicator_transport(const moeway_communicator* communicato
 }
 
 moeway_status moeway_communicator_barrier(moeway_communicator* communicator) {
+  const TraceRange range("moeway communicator_barrier");
   return c_call([&]() -> Status {
     if (communicator == nullptr) return null_argument("communicator");
     if (communicator->core == nullptr) return error(MOEWAY_WRONG_STATE, "the communicator is closed");
@@ -149,9 +158,15 @@ moeway_status moeway_communicator_barrier(moeway_communicator* communicator) {
 moeway_status moeway_communicator_close(moeway_communicator* communicator) {
   return c_call([&]() -> Status {
     if (communicator == nullptr) return null_argument("communicator");
+    // Objects that are still there keep the rest.
+    if (communicator->core != nullptr) communicator->core->leave();
     communicator->core.reset();
     return {};
   });
 }
 
-void moeway_communicator_destroy(moeway_communicator* communicator) { delete communicator; }
+void moeway_communicator_destroy(moeway_communicator* communicator) {
+  if (communicator == nullptr) return;
+  (void)moeway_communicator_close(communicator);
+  delete communicator;
+}

@@ -52,6 +52,8 @@ const char* moeway_status_name(moeway_status status) {
       return "UNAVAILABLE";
     case MOEWAY_INTERNAL:
       return "INTERNAL";
+    case MOEWAY_OVERFLOW:
+      return "OVERFLOW";
   }
   return "UNKNOWN";
 }

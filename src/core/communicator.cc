@@ -34,8 +34,12 @@ Status check_device_types(const moeway_communicator_options& options, Collective
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::create(std::unique_ptr<Collective> collective,
-                                                           const moeway_communicator_options& options) {
+                                                           const Result<moeway_communicator_options>& given) {
+  moeway_communicator_options options;
+  moeway_communicator_options_init(&options);
+  if (given.ok()) options = given.value();
   const auto deadline = [&] { return Deadline::after(std::chrono::milliseconds(options.timeout_ms)); };
+  if (Status s = collective->agree(given.status(), deadline()); !s.ok()) return s;
   if (Status s = check_device_types(options, *collective, deadline()); !s.ok()) return s;
   auto transport = options.device_type == MOEWAY_CUDA
                        ? make_device_transport(options.device_index, *collective, deadline())

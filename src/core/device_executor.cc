@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/device_control.h"
+#include "launch/device_code.h"
 #include "launch/device_memory.h"
 #include "launch/direct_cuda.h"
 #include "layout/heap_layout.h"
@@ -19,7 +20,7 @@ namespace {
 // What kernels tell the host, in memory that both reach.
 struct Reports {
   exec::DeviceReport failure;
-  uint64_t bad_route;
+  kernels::direct::Mistakes mistakes;
 };
 static_assert(sizeof(Reports) <= launch::kMappedBytes);
 
@@ -61,7 +62,7 @@ class DeviceExecutor final : public Executor {
     const Result<std::byte*> reports = launch::mapped_take();
     if (!reports.ok()) return reports.status();
     reports_ = reinterpret_cast<Reports*>(reports.value());
-    reports_->bad_route = kernels::direct::kNoBadRoute;
+    reports_->mistakes = {};
     if (Status s = copy(heap_table_, heaps_.data(), table_bytes); !s.ok()) return s;
     const std::vector<uint64_t> epochs(layout::kMaxTeams, hooks.first_epoch);
     const layout::WorkspaceLayout layout{plan_.shape};
@@ -82,7 +83,7 @@ class DeviceExecutor final : public Executor {
                                                  " ranks can have");
     }
     if (plan_.config.num_sms > 0) num_blocks_ = plan_.config.num_sms;
-    overlap_ = num_sharers == 1;
+    overlap_ = num_sharers == 1 && launch::overlaps_launches();
     return {};
   }
 
@@ -112,12 +113,18 @@ class DeviceExecutor final : public Executor {
 
   void set_stream(void* stream) override { stream_ = stream; }
   std::byte* workspace() const override { return workspace_; }
-  uint64_t* bad_route() override { return &reports_->bad_route; }
+  kernels::direct::Mistakes* mistakes() override { return &reports_->mistakes; }
   layout::Counters counters() const override {
     const launch::DeviceGuard guard(device_index_);
     layout::Counters counters{};
-    (void)launch::stream_synchronize(stream_);
     (void)copy(&counters, workspace_ + layout::WorkspaceLayout{plan_.shape}.counters(), sizeof counters);
+    return counters;
+  }
+  std::vector<layout::PeerCounters> peer_counters() const override {
+    const launch::DeviceGuard guard(device_index_);
+    std::vector<layout::PeerCounters> counters(static_cast<size_t>(plan_.shape.num_ranks()));
+    (void)copy(counters.data(), workspace_ + layout::WorkspaceLayout{plan_.shape}.peer_counters(0),
+               counters.size() * sizeof(layout::PeerCounters));
     return counters;
   }
 
@@ -129,9 +136,12 @@ class DeviceExecutor final : public Executor {
   exec::DeviceControl control() const {
     const layout::HeapLayout layout{plan_.shape};
     return {&reports_->failure, static_cast<uint64_t>(plan_.config.timeout_ms) * 1000000,
-            heaps_[static_cast<size_t>(rank_)] + layout.peer_word(0), layout.peer_word(1)};
+            heaps_[static_cast<size_t>(rank_)] + layout.peer_word(0), layout.peer_word(1),
+            wait_clock(workspace_, plan_.shape)};
   }
-  peers::LoadStorePeers peers() const { return {reinterpret_cast<std::byte* const*>(heap_table_)}; }
+  peers::LoadStorePeers peers() const {
+    return {heaps_.data(), plan_.shape.num_ranks(), reinterpret_cast<std::byte* const*>(heap_table_)};
+  }
   static Status launched(int error, const char* kernel) {
     if (error == 0) return {};
     return Status(MOEWAY_INTERNAL, std::string("launch of ") + kernel + ": " + launch::error_words(error));
@@ -162,7 +172,12 @@ Result<std::unique_ptr<Executor>> make_device_executor(const Plan& plan, int ran
 
 Result<std::unique_ptr<transport::Transport>> make_device_transport(int device_index, Collective& collective,
                                                                     Deadline deadline) {
-  return transport::make_nvlink_transport(device_index, collective, deadline);
+  auto transport = transport::make_nvlink_transport(device_index, collective, deadline);
+  if (!transport.ok()) return transport;
+  // The transport has told what is wrong with the device itself.
+  const launch::DeviceGuard guard(device_index);
+  if (Status s = collective.agree(launch::device_code_status(), deadline); !s.ok()) return s;
+  return transport;
 }
 
 }  // namespace moeway::core

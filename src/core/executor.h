@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/plan.h"
 #include "exec/report.h"
+#include "exec/wait_clock.h"
 #include "kernels/direct/combine_args.h"
 #include "kernels/direct/dispatch_args.h"
 #include "launch/choices.h"
@@ -42,13 +44,23 @@ class Executor {
   virtual void tell_peers(exec::PeerWord word) = 0;
 
   virtual std::byte* workspace() const = 0;
-  // Where kernels say that a route cannot be; see DispatchArgs::bad_route.
-  virtual uint64_t* bad_route() = 0;
+  // Where kernels say what is wrong in the caller's arguments.
+  virtual kernels::direct::Mistakes* mistakes() = 0;
+  // What kernels have counted so far. Waits for none of them.
   virtual layout::Counters counters() const = 0;
+  virtual std::vector<layout::PeerCounters> peer_counters() const = 0;
 };
 
 // `heap` and `transport` outlive the executor. All memory and all threads are taken here.
 Result<std::unique_ptr<Executor>> make_host_executor(const Plan& plan, int rank, const transport::SymmetricHeap& heap,
                                                      const transport::Transport& transport, const Hooks& hooks);
+
+// The counters of waits in a rank's workspace.
+inline exec::WaitClock wait_clock(std::byte* workspace, const layout::Shape& shape) {
+  const layout::WorkspaceLayout layout{shape};
+  auto* counters = reinterpret_cast<layout::Counters*>(workspace + layout.counters());
+  auto* peer = reinterpret_cast<layout::PeerCounters*>(workspace + layout.peer_counters(0));
+  return {&counters->waited_until, reinterpret_cast<std::byte*>(&peer->waited_ns), sizeof(layout::PeerCounters)};
+}
 
 }  // namespace moeway::core

@@ -21,9 +21,26 @@ std::string awaited(const exec::WaitSite& site) {
   return "?";
 }
 
+Status describe_overflow(const exec::Failure& failure, int rank, const moeway_all_to_all_config& config) {
+  if (config.max_recv_tokens == 0) {  // There is room for all that can be.
+    return error(MOEWAY_INTERNAL, "rank {}, dispatch_recv: counts hold a value that cannot be: {} rows up to expert {}",
+                 rank, failure.seen, failure.site.index);
+  }
+  if (config.layout == MOEWAY_EXPERT_PADDED) {
+    return error(MOEWAY_OVERFLOW,
+                 "rank {}, dispatch_recv: expert {} gets {} rows, expected at most max_recv_tokens = {}", rank,
+                 failure.site.index, failure.seen, failure.expected);
+  }
+  return error(
+      MOEWAY_OVERFLOW,
+      "rank {}, dispatch_recv: the rows up to expert {} are {} with padding, expected at most max_recv_tokens = {}",
+      rank, failure.site.index, failure.seen, failure.expected);
+}
+
 }  // namespace
 
-Status describe(const exec::Failure& failure, int rank, std::chrono::milliseconds timeout) {
+Status describe(const exec::Failure& failure, int rank, const moeway_all_to_all_config& config) {
+  if (failure.kind == exec::FailureKind::kOverflow) return describe_overflow(failure, rank, config);
   const bool results = failure.site.what == exec::Awaited::kResult;
   if (failure.kind == exec::FailureKind::kReplicasDiffer) {
     return error(
@@ -41,7 +58,7 @@ Status describe(const exec::Failure& failure, int rank, std::chrono::millisecond
   const int peer = failure.site.peer;
   switch (failure.kind) {
     case exec::FailureKind::kDeadline:
-      return error(MOEWAY_DEADLINE_EXCEEDED, "{}waited {} ms for {}: {}", where, timeout.count(), what, counted);
+      return error(MOEWAY_DEADLINE_EXCEEDED, "{}waited {} ms for {}: {}", where, config.timeout_ms, what, counted);
     case exec::FailureKind::kPeerLost:
       return error(MOEWAY_PEER_LOST, "{}the process of rank {} has ended; waited for {}: {}", where, peer, what,
                    counted);
@@ -55,6 +72,7 @@ Status describe(const exec::Failure& failure, int rank, std::chrono::millisecond
     case exec::FailureKind::kCorrupt:
       return error(MOEWAY_INTERNAL, "{}{} holds a value that cannot be: expected below {}, seen {}", where, what,
                    failure.expected, static_cast<int64_t>(failure.seen));
+    case exec::FailureKind::kOverflow:        // Above.
     case exec::FailureKind::kReplicasDiffer:  // Above.
     case exec::FailureKind::kNone:
       break;

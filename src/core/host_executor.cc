@@ -1,6 +1,4 @@
 // Kernels on the CPU: a call returns when its launch has ended.
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -70,14 +68,14 @@ class HostExecutor final : public Executor {
   }
 
   Status dispatch(launch::Half half, const kernels::direct::DispatchArgs& args) override {
-    exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
-    launch::dispatch(*grid_, control, half, args, {heaps_.data()});
+    exec::LaunchControl control = launch_control();
+    launch::dispatch(*grid_, control, half, args, peers());
     failure_ = control.failure();
     return {};
   }
   Status combine(launch::Half half, const kernels::direct::CombineArgs& args) override {
-    exec::LaunchControl control(std::chrono::milliseconds(plan_.config.timeout_ms), watch_);
-    launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
+    exec::LaunchControl control = launch_control();
+    launch::combine(*grid_, control, half, plan_.row_element, plan_.output_element, args, peers());
     failure_ = control.failure();
     return {};
   }
@@ -85,7 +83,6 @@ class HostExecutor final : public Executor {
   std::optional<exec::Failure> failure() const override { return failure_; }
 
   void tell_peers(exec::PeerWord word) override {
-    if (getpid() != process_) return;  // A fork is not this rank, though it shares its memory.
     const layout::HeapLayout layout{plan_.shape};
     for (std::byte* heap : heaps_) {
       // Release; pairs with the acquire in Watch::word: everything this rank has sent comes before it.
@@ -97,19 +94,29 @@ class HostExecutor final : public Executor {
   std::byte* workspace() const override {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(memory_.data()));
   }
-  uint64_t* bad_route() override { return &bad_route_; }
+  kernels::direct::Mistakes* mistakes() override { return &mistakes_; }
   layout::Counters counters() const override {
     layout::Counters counters;
     std::memcpy(&counters, workspace() + layout::WorkspaceLayout{plan_.shape}.counters(), sizeof counters);
     return counters;
   }
+  std::vector<layout::PeerCounters> peer_counters() const override {
+    std::vector<layout::PeerCounters> counters(static_cast<size_t>(plan_.shape.num_ranks()));
+    std::memcpy(counters.data(), workspace() + layout::WorkspaceLayout{plan_.shape}.peer_counters(0),
+                counters.size() * sizeof(layout::PeerCounters));
+    return counters;
+  }
 
  private:
+  exec::LaunchControl launch_control() const {
+    return {std::chrono::milliseconds(plan_.config.timeout_ms), watch_, wait_clock(workspace(), plan_.shape)};
+  }
   struct alignas(layout::kLine) Line {
     std::byte bytes[layout::kLine];
   };
 
-  const pid_t process_ = getpid();
+  peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
+
   const Plan plan_;
   const int rank_;
   const Watch watch_;
@@ -117,7 +124,7 @@ class HostExecutor final : public Executor {
   std::vector<std::byte*> heaps_;
   std::unique_ptr<exec::HostGrid> grid_;
   std::optional<exec::Failure> failure_;
-  uint64_t bad_route_ = kernels::direct::kNoBadRoute;
+  kernels::direct::Mistakes mistakes_;
 };
 
 }  // namespace

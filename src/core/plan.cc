@@ -11,7 +11,6 @@
 namespace moeway::core {
 namespace {
 
-constexpr int64_t kScaleBlock = 128;  // Elements that share a scale.
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxRowBytes = int64_t{1} << 34;  // A row's units are counted in int32.
 constexpr int64_t kMaxUint16 = std::numeric_limits<uint16_t>::max();
@@ -54,14 +53,40 @@ Status check_numbers(const moeway_all_to_all_config& config) {
   if (Status s = check_range("num_warps", config.num_warps, 1, 256); !s.ok()) return s;
   if (Status s = check_range("num_sms", config.num_sms, 0, layout::kMaxTeams); !s.ok()) return s;
   if (Status s = check_at_least("timeout_ms", config.timeout_ms, 1); !s.ok()) return s;
+  if (Status s = check_at_least("max_recv_tokens", config.max_recv_tokens, 0); !s.ok()) return s;
   return check_range("distinct_experts", config.distinct_experts, 0, 1);
+}
+
+Status check_quantise(const moeway_all_to_all_config& config) {
+  if (config.quantise == MOEWAY_QUANTISE_NONE) return {};
+  if (config.dispatch_dtype != MOEWAY_F8_E4M3) {
+    return invalid_argument("quantise is {} with dispatch_dtype {}, expected dispatch_dtype f8_e4m3",
+                            quantise_name(config.quantise), moeway_dtype_name(config.dispatch_dtype));
+  }
+  if (config.scales != MOEWAY_SCALES_F32 && config.scales != MOEWAY_SCALES_UE8M0) {
+    return invalid_argument("quantise is {} with scales {}, expected scales f32 or ue8m0: what dispatch makes",
+                            quantise_name(config.quantise), scales_name(config.scales));
+  }
+  if (config.scales == MOEWAY_SCALES_UE8M0 && config.quantise != MOEWAY_QUANTISE_POWER_OF_TWO) {
+    return invalid_argument("quantise is {} with scales ue8m0, expected power_of_two: ue8m0 holds nothing else",
+                            quantise_name(config.quantise));
+  }
+  return {};
+}
+
+exec::Scaling scaling_of(const moeway_all_to_all_config& config) {
+  if (config.quantise == MOEWAY_QUANTISE_NONE) return exec::Scaling::kNone;
+  if (config.scales == MOEWAY_SCALES_UE8M0) return exec::Scaling::kUe8m0;
+  return config.quantise == MOEWAY_QUANTISE_POWER_OF_TWO ? exec::Scaling::kFloatPowerOfTwo : exec::Scaling::kFloat;
 }
 
 Status check_choices(const moeway_all_to_all_config& config) {
   if (Status s = check_enum("scales", config.scales, MOEWAY_SCALES_BYTES); !s.ok()) return s;
   if (Status s = check_enum("layout", config.layout, MOEWAY_TOKEN_MAJOR); !s.ok()) return s;
   if (Status s = check_enum("weights", config.weights, MOEWAY_WEIGHTS_AT_COMBINE); !s.ok()) return s;
+  if (Status s = check_enum("quantise", config.quantise, MOEWAY_QUANTISE_POWER_OF_TWO); !s.ok()) return s;
   if (Status s = check_enum("execution", config.execution, MOEWAY_LANES); !s.ok()) return s;
+  if (Status s = check_enum("overflow", config.overflow, MOEWAY_OVERFLOW_DROP); !s.ok()) return s;
   if (config.dispatch_dtype != MOEWAY_BYTES && config.dispatch_dtype != MOEWAY_F8_E4M3 &&
       !is_combine_dtype(config.dispatch_dtype)) {
     return invalid_argument("dispatch_dtype is {}, expected bf16, f16, f32, f8_e4m3 or bytes",
@@ -85,6 +110,7 @@ Status check_choices(const moeway_all_to_all_config& config) {
       !s.ok()) {
     return s;
   }
+  if (Status s = check_quantise(config); !s.ok()) return s;
   if (config.layout == MOEWAY_TOKEN_MAJOR && config.weights == MOEWAY_WEIGHTS_AT_COMBINE) {
     return invalid_argument(
         "weights is at_combine with layout token_major, expected at_dispatch: token_major rows are weighted by the "
@@ -93,6 +119,12 @@ Status check_choices(const moeway_all_to_all_config& config) {
   if (config.layout != MOEWAY_EXPERT_PACKED && config.alignment != 1) {
     return invalid_argument("alignment is {} with layout {}, expected 1: only expert_packed aligns experts",
                             config.alignment, layout_name(config.layout));
+  }
+  if (config.layout == MOEWAY_EXPERT_PACKED && config.max_recv_tokens % config.alignment != 0) {
+    return invalid_argument(
+        "max_recv_tokens is {} with layout expert_packed, expected a multiple of alignment = {}: an expert's rows end "
+        "at one",
+        config.max_recv_tokens, config.alignment);
   }
   return {};
 }
@@ -105,7 +137,7 @@ layout::Shape make_shape(const moeway_all_to_all_config& config, int32_t num_ran
   shape.replicas = config.replicas;
   shape.row_bytes = config.dispatch_dtype == MOEWAY_BYTES ? config.token_bytes
                                                           : config.hidden * moeway_dtype_bytes(config.dispatch_dtype);
-  const int64_t num_blocks = (config.hidden + kScaleBlock - 1) / kScaleBlock;
+  const int64_t num_blocks = (config.hidden + exec::kScaleBlock - 1) / exec::kScaleBlock;
   switch (config.scales) {
     case MOEWAY_SCALES_NONE:
       break;
@@ -119,6 +151,7 @@ layout::Shape make_shape(const moeway_all_to_all_config& config, int32_t num_ran
       shape.scales_bytes = config.scale_bytes;
       break;
   }
+  shape.scaling = scaling_of(config);
   shape.rows = config.layout == MOEWAY_EXPERT_PADDED   ? layout::Rows::kPadded
                : config.layout == MOEWAY_EXPERT_PACKED ? layout::Rows::kPacked
                                                        : layout::Rows::kTokenMajor;
@@ -149,6 +182,15 @@ Status check_sizes(const layout::Shape& shape, const moeway_all_to_all_config& c
         shape.experts.max_local(), shape.topk, int64_t{shape.max_tokens} * shape.topk,
         layout::RouteBits::needed(shape));
   }
+  const int64_t num_tokens = int64_t{shape.num_groups()} * shape.max_tokens;
+  if (config.layout == MOEWAY_TOKEN_MAJOR && config.max_recv_tokens > 0 && config.max_recv_tokens < num_tokens) {
+    return invalid_argument(
+        "max_recv_tokens is {} with layout token_major, expected 0 or at least {} * max_tokens = {} * {} = {}: a "
+        "token's "
+        "row has a fixed place there",
+        config.max_recv_tokens, shape.replicated() ? "ranks / replicas" : "ranks", shape.num_groups(), shape.max_tokens,
+        num_tokens);
+  }
   // More than any region holds for a (rank, token) pair, headers and rounding included. Bytes of the whole are below
   // 2^62, so that no offset can wrap.
   constexpr int64_t kLimit = int64_t{1} << 62;
@@ -172,7 +214,8 @@ moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_
   const int64_t num_local = sizes.num_local_experts = shape.experts.count(rank);
   const int64_t num_tokens = int64_t{shape.num_groups()} * shape.max_tokens;
   const bool distinct = config.distinct_experts != 0;
-  sizes.expert_capacity = num_tokens * (distinct ? 1 : shape.topk);
+  const int64_t most = config.max_recv_tokens > 0 ? config.max_recv_tokens : std::numeric_limits<int64_t>::max();
+  sizes.expert_capacity = std::min(most, num_tokens * (distinct ? 1 : shape.topk));
   switch (config.layout) {
     case MOEWAY_EXPERT_PADDED:
       sizes.max_rows = num_local * sizes.expert_capacity;
@@ -180,7 +223,7 @@ moeway_all_to_all_sizes make_sizes(const layout::Shape& shape, const moeway_all_
     case MOEWAY_EXPERT_PACKED: {
       const int64_t rows =
           num_local == 0 ? 0 : num_tokens * (distinct ? std::min<int64_t>(shape.topk, num_local) : shape.topk);
-      sizes.max_rows = rows + std::min(num_local, rows) * (config.alignment - 1);
+      sizes.max_rows = std::min(most, rows + std::min(num_local, rows) * (config.alignment - 1));
       break;
     }
     case MOEWAY_TOKEN_MAJOR:
@@ -201,6 +244,32 @@ moeway_dtype Plan::scales_dtype() const {
   return config.scales == MOEWAY_SCALES_UE8M0 ? MOEWAY_UE8M0 : MOEWAY_BYTES;
 }
 
+const char* scales_name(moeway_scales scales) {
+  switch (scales) {
+    case MOEWAY_SCALES_NONE:
+      return "none";
+    case MOEWAY_SCALES_F32:
+      return "f32";
+    case MOEWAY_SCALES_UE8M0:
+      return "ue8m0";
+    case MOEWAY_SCALES_BYTES:
+      return "bytes";
+  }
+  return "unknown";
+}
+
+const char* quantise_name(moeway_quantise quantise) {
+  switch (quantise) {
+    case MOEWAY_QUANTISE_NONE:
+      return "none";
+    case MOEWAY_QUANTISE_LARGEST:
+      return "largest";
+    case MOEWAY_QUANTISE_POWER_OF_TWO:
+      return "power_of_two";
+  }
+  return "unknown";
+}
+
 const char* layout_name(moeway_layout layout) {
   switch (layout) {
     case MOEWAY_EXPERT_PADDED:
@@ -212,6 +281,8 @@ const char* layout_name(moeway_layout layout) {
   }
   return "unknown";
 }
+
+const char* overflow_name(moeway_overflow overflow) { return overflow == MOEWAY_OVERFLOW_ERROR ? "error" : "drop"; }
 
 Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int32_t num_ranks, bool self_validating) {
   if (Status s = check_at_least("num_ranks", num_ranks, 1); !s.ok()) return s;
@@ -226,8 +297,10 @@ Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int
   plan.config = config;
   plan.shape = make_shape(config, num_ranks);
   if (self_validating) {
-    const bool typed = config.dispatch_dtype != MOEWAY_BYTES &&
-                       (config.scales == MOEWAY_SCALES_NONE || config.scales == MOEWAY_SCALES_F32);
+    // A caller's UE8M0 scales may be all ones; those that dispatch makes are not.
+    const bool typed =
+        plan.shape.quantises() || (config.dispatch_dtype != MOEWAY_BYTES &&
+                                   (config.scales == MOEWAY_SCALES_NONE || config.scales == MOEWAY_SCALES_F32));
     // A view must find the tokens where they came.
     if (typed && config.layout != MOEWAY_TOKEN_MAJOR) plan.shape.payload_arrival = layout::Arrival::kSelfValidating;
     plan.shape.result_arrival = layout::Arrival::kSelfValidating;

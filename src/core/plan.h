@@ -18,6 +18,7 @@ struct Plan {
   launch::Element output_element;
   moeway_all_to_all_sizes sizes;  // For one rank.
 
+  bool drops() const { return config.overflow == MOEWAY_OVERFLOW_DROP; }
   bool has_scales() const { return shape.scales_bytes > 0; }
   bool token_major() const { return config.layout == MOEWAY_TOKEN_MAJOR; }
   bool weights_at_dispatch() const { return config.weights == MOEWAY_WEIGHTS_AT_DISPATCH; }
@@ -32,5 +33,8 @@ Result<Plan> make_plan(const moeway_all_to_all_config& config, int32_t rank, int
 
 // Names for messages, as the enumerators are called.
 const char* layout_name(moeway_layout layout);
+const char* scales_name(moeway_scales scales);
+const char* quantise_name(moeway_quantise quantise);
+const char* overflow_name(moeway_overflow overflow);
 
 }  // namespace moeway::core

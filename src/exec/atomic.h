@@ -87,6 +87,14 @@ MOEWAY_FN void min_relaxed(T* p, T value) {
   while (value < seen && !exchange_relaxed<S>(p, &seen, value)) {
   }
 }
+// Keeps the greater of *p and value; what *p was.
+template <Scope S, class T>
+MOEWAY_FN T max_relaxed(T* p, T value) {
+  T seen = load_relaxed<S>(p);
+  while (value > seen && !exchange_relaxed<S>(p, &seen, value)) {
+  }
+  return seen;
+}
 // True for exactly one caller that finds *p at `from`; it has then become `to`.
 template <Scope S, class T>
 MOEWAY_FN bool claim_relaxed(T* p, T from, T to) {

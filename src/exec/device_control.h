@@ -7,6 +7,7 @@
 #include "exec/atomic.h"
 #include "exec/compiler.h"
 #include "exec/report.h"
+#include "exec/wait_clock.h"
 
 namespace moeway::exec {
 
@@ -24,6 +25,7 @@ struct DeviceControl {
   // The peers' words about themselves: rank r's is the uint64 at peer_words + r * peer_word_stride.
   const std::byte* peer_words;
   int64_t peer_word_stride;
+  WaitClock waits = {};
 
   // Only the first failure is kept: the others follow from it.
   MOEWAY_FN void fail(const Failure& failure) const {

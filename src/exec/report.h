@@ -24,6 +24,7 @@ enum class FailureKind : int32_t {
   kPeerClosed,  // The peer has closed the object.
   kOutOfStep,   // The peer is ahead of this rank's round: ranks made different calls.
   kCorrupt,     // The peer's data contradicts itself; nothing was written for it.
+  kOverflow,    // More rows have come for an expert (the site's index) than there is room for; nothing was written.
   // The peer and the rank `site.index`, of one replica group, were given different numbers of tokens: `seen` and `expected`.
   kReplicasDiffer
 };

@@ -29,10 +29,12 @@
 //   .get(i) on every lane, and .mine(i) inside the callback for index i of spread() and of lanes() with n <= kSpread.
 // - team.match(n, spread): for each of n <= kSpread ints the mask of the indices that have the same; 0 for negative ones.
 // - team.ballot(n, f): the mask of the indices i < n for which f(i) is true, on all lanes.
+// - team.unite(n, f): the union (or) of the masks f(i), i < n <= kSpread, on all lanes.
 // - team.add(counter, mine): adds every lane's number to a counter that teams share.
 // - team.begin(): what earlier launches have written may be read only after it.
 // - team.scratch(): memory of this team alone, of the size that the launch asked for, 16-byte aligned; holds anything.
-// - team.count_into(p, n): *p += n for a counter in scratch, from any lane.
+// - team.count_into(p): ++*p for a counter in scratch, from any lane; count_into_few(p) where lanes have few counters
+//   between them.
 //
 // Waiting
 // - team.poll(ready, blame): until ready() is true on every lane of the warp. ready() reads what the lane waits for,
@@ -40,13 +42,16 @@
 //   ready, for the deadline, the peer's life and its word. False if the wait has failed (the report is filled) or
 //   another team's has: the kernel must return, through both(), each_half() or all().
 // - team.poll_each(n, ready, blame): the same for ready(i), blame(i), 0 <= i < n, spread over the lanes.
-// - team.receive(&spread, n, read, ready, blame): spread(n, read), once ready(i, value) is true for all of them.
+// - team.receive(&spread, n, given, read, ready, blame): spread(n, read), once ready(i, value) is true for all of them. Where
+//   they are `given`, the values that *spread has are looked at before others are read.
 // - team.fail(failure): reports a failure that is no wait's. The kernel must then return.
 //
 // Rows
 // - Held: a token, or a chunk of one, held by the team: team.hold(), get() and take() fill it, put() and place() write
 //   it (exec/token_bytes.h says where tokens lie). A team with few lanes may hold it by reference, so what it was filled
-//   from must stay as it is.
+//   from must stay as it is. look() comes before the take() of the same slot and may start to read it.
+// - team.hold_quantised(): hold() of a bf16 row as e4m3 and scales (exec/quantise.h), with `room` of quantised_bytes() in
+//   scratch that stays until the next one. Ends with a barrier. The chunks of a token come in their order.
 // - Team::kElements, Team::kPieces, Team::Piece<T>: a lane's part of a slice of a row: kPieces pieces of kElements
 //   consecutive elements. team.pieces(slice, n, f): f(p, first, num) for this lane's pieces of the slice of an n-element
 //   row; num <= kElements. Piece has load, take, put, add_to, round and store.
@@ -62,6 +67,7 @@
 #include "exec/atomic.h"
 #include "exec/compiler.h"
 #include "exec/numeric.h"
+#include "exec/quantise.h"
 #include "exec/report.h"
 #include "exec/token_bytes.h"
 #include "exec/unit.h"
@@ -86,6 +92,13 @@ MOEWAY_FN int lowest(uint32_t mask) {  // Of a mask that is not 0.
   return __ffs(static_cast<int>(mask)) - 1;
 #else
   return __builtin_ctz(mask);
+#endif
+}
+MOEWAY_FN int lowest(uint64_t mask) {
+#if defined(__CUDA_ARCH__)
+  return __ffsll(static_cast<long long>(mask)) - 1;
+#else
+  return __builtin_ctzll(mask);
 #endif
 }
 MOEWAY_FN uint32_t below(int i) { return (uint32_t{1} << i) - 1; }

@@ -10,9 +10,8 @@ namespace moeway::launch {
 // Which half of an operation a launch does.
 enum class Half { kSend, kRecv, kBoth };
 
-// Whether a launch of both halves is two launches: `rare`, replicas or an unweighted combine, is what the kernels of both
-// know nothing of.
-inline bool is_split(Half half, bool rare) { return half == Half::kBoth && rare; }
+// Whether a launch of both halves is two launches: with replicas, of which the kernels of both halves know nothing.
+inline bool is_split(Half half, bool replicated) { return half == Half::kBoth && replicated; }
 
 // Element types of combine's rows and sums.
 enum class Element { kBf16, kF16, kF32 };
@@ -35,6 +34,17 @@ auto with_half(Half half, F f) {
 template <class F>
 auto with_bool(bool choice, F f) {
   return choice ? f(std::true_type{}) : f(std::false_type{});
+}
+
+// Calls f(std::bool_constant<usual>), but for sums of another type than their rows always with false: these have no kernels
+// for the usual case.
+template <class Row, class Sum, class F>
+auto with_usual(bool usual, F f) {
+  if constexpr (std::is_same_v<Row, Sum>) {
+    return with_bool(usual, f);
+  } else {
+    return f(std::false_type{});
+  }
 }
 
 // Calls f with a value of the element's type.

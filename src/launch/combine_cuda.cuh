@@ -28,17 +28,20 @@ __global__ void __launch_bounds__(kCombineThreads, 1)
 template <class Row>
 int combine_rows(const CudaGrid& grid, const exec::DeviceControl& control, Half half, Element sums,
                  kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.unweighted || args.round.shape().replicated())) {
+  if (is_split(half, args.round.shape().replicated())) {
     const int error = combine_rows<Row>(grid, control, Half::kSend, sums, args, peers);
     return error != 0 ? error : combine_rows<Row>(grid, control, Half::kRecv, sums, args, peers);
   }
   args.complete(sizeof(Row), exec::CudaTeam<32, 1>::kSliceElements);
   return with_type(sums, [&](auto sum) {
     return with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
-      using Config = kernels::direct::CombineConfig<Row, decltype(sum), decltype(reduced)::value>;
-      return with_half(half, [&](auto which) {
-        return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads,
-                      kCombineThreads / 32 * CombineQueue<Row>::kWarpBytes, args, peers, control);
+      return with_usual<Row, decltype(sum)>(kernels::direct::usual(args), [&](auto usual) {
+        using Config =
+            kernels::direct::CombineConfig<Row, decltype(sum), decltype(reduced)::value, decltype(usual)::value>;
+        return with_half(half, [&](auto which) {
+          return launch(grid, combine_kernel<decltype(which)::value, Config>, kCombineThreads,
+                        kCombineThreads / 32 * CombineQueue<Row>::kWarpBytes, args, peers, control);
+        });
       });
     });
   });

@@ -25,7 +25,7 @@ void combine_typed(exec::HostGrid& grid, exec::LaunchControl& control, Half half
 
 void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Element rows, Element sums,
              kernels::direct::CombineArgs args, const peers::LoadStorePeers& peers) {
-  if (is_split(half, args.unweighted || args.round.shape().replicated())) {
+  if (is_split(half, args.round.shape().replicated())) {
     combine(grid, control, Half::kSend, rows, sums, args, peers);
     return combine(grid, control, Half::kRecv, rows, sums, args, peers);
   }
@@ -33,8 +33,11 @@ void combine(exec::HostGrid& grid, exec::LaunchControl& control, Half half, Elem
     args.complete(sizeof(row), exec::HostTeam::kElements);
     with_type(sums, [&](auto sum) {
       with_bool(args.round.shape().results == layout::Results::kReduced, [&](auto reduced) {
-        using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value>;
-        combine_typed<Config>(grid, control, half, args, peers);
+        with_usual<decltype(row), decltype(sum)>(kernels::direct::usual(args), [&](auto usual) {
+          using Config = kernels::direct::CombineConfig<decltype(row), decltype(sum), decltype(reduced)::value,
+                                                        decltype(usual)::value>;
+          combine_typed<Config>(grid, control, half, args, peers);
+        });
       });
     });
   });

@@ -16,9 +16,10 @@ inline constexpr size_t kWholeMultiprocessor = size_t{116} * 1024;
 
 template <class... Args>
 int launch(const CudaGrid& grid, void (*kernel)(Args...), int threads, size_t shared_bytes, const Args&... args) {
-  const size_t bytes = shared_bytes > kWholeMultiprocessor ? shared_bytes : kWholeMultiprocessor;
+  // What is allowed does not depend on this launch: threads of other ranks may allow and launch the same kernel meanwhile.
+  const size_t allowed = shared_bytes > kWholeMultiprocessor ? shared_bytes : kWholeMultiprocessor;
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(allowed));
       error != cudaSuccess) {
     return error;
   }
@@ -28,7 +29,7 @@ int launch(const CudaGrid& grid, void (*kernel)(Args...), int threads, size_t sh
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid.num_blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = bytes;
+  config.dynamicSmemBytes = grid.overlap ? allowed : shared_bytes;
   config.stream = static_cast<cudaStream_t>(grid.stream);
   config.attrs = &overlap;
   config.numAttrs = grid.overlap ? 1 : 0;

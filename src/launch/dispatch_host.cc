@@ -11,20 +11,26 @@ void dispatch(exec::HostGrid& grid, exec::LaunchControl& control, Half half, ker
     return dispatch(grid, control, Half::kRecv, args, peers);
   }
   args.complete();
-  with_bool(args.round.shape().rows == layout::Rows::kTokenMajor, [&](auto token_major) {
-    using Config = kernels::direct::DispatchConfig<decltype(token_major)::value>;
-    grid.launch(
-        [&](const exec::HostTeam& team) {
-          switch (half) {
-            case Half::kSend:
-              return kernels::direct::dispatch_send(team, args, peers);
-            case Half::kRecv:
-              return kernels::direct::dispatch_recv<Config>(team, args, peers);
-            case Half::kBoth:
-              return kernels::direct::dispatch<Config>(team, args, peers);
-          }
-        },
-        control);
+  const layout::Shape& shape = args.round.shape();
+  with_bool(shape.rows == layout::Rows::kTokenMajor, [&](auto token_major) {
+    with_bool(kernels::direct::usual(args, 1), [&](auto usual) {
+      with_bool(shape.quantises(), [&](auto quantise) {
+        using Config = kernels::direct::DispatchConfig<decltype(token_major)::value, decltype(usual)::value,
+                                                       decltype(quantise)::value>;
+        grid.launch(
+            [&](const exec::HostTeam& team) {
+              switch (half) {
+                case Half::kSend:
+                  return kernels::direct::dispatch_send<Config>(team, args, peers);
+                case Half::kRecv:
+                  return kernels::direct::dispatch_recv<Config>(team, args, peers);
+                case Half::kBoth:
+                  return kernels::direct::dispatch<Config>(team, args, peers);
+              }
+            },
+            control);
+      });
+    });
   });
 }
 

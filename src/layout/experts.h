@@ -21,8 +21,10 @@ struct Experts {
   }
   // Requires 0 <= expert < num_experts.
   MOEWAY_FN int32_t owner(int32_t expert) const {
-    const int32_t in_large = num_large() * (small_count() + 1);
-    return expert < in_large ? expert / (small_count() + 1) : num_large() + (expert - in_large) / small_count();
+    const int64_t large_count = int64_t{small_count()} + 1;  // A lone rank may have all that int32 counts.
+    const int64_t in_large = num_large() * large_count;
+    return static_cast<int32_t>(expert < in_large ? expert / large_count
+                                                  : num_large() + (expert - in_large) / small_count());
   }
 };
 
@@ -53,8 +55,11 @@ class Owners {
 
   // Requires 0 <= expert < num_experts.
   MOEWAY_FN int32_t of(int32_t expert) const {
+    // Both at once and then one of them: a GPU's lanes stay together.
     const auto e = static_cast<uint32_t>(expert);
-    return static_cast<int32_t>(e < in_large_ ? large_.divide(e) : num_large_ + small_.divide(e - in_large_));
+    const uint32_t in_large = large_.divide(e), in_small = num_large_ + small_.divide(e - in_large_);
+    const uint32_t which = e < in_large_ ? ~uint32_t{0} : 0;
+    return static_cast<int32_t>((in_large & which) | (in_small & ~which));
   }
   MOEWAY_FN int32_t max_local() const { return static_cast<int32_t>(large_.divisor - (num_large_ == 0 ? 1 : 0)); }
   MOEWAY_FN int32_t count(int32_t rank) const {

@@ -133,14 +133,14 @@ struct HeapLayout {
   MOEWAY_FN int64_t header(int epoch, int32_t src, int64_t i) const {
     return headers_begin_ + (int64_t{epoch} * shape.num_ranks() + src) * headers_bytes + i * header_bytes;
   }
-  // uint64: the epoch of the payload of a token of src's group, where it is flagged. Tokens have their places by group:
-  // whichever member sends one.
-  MOEWAY_FN int64_t payload_signal(int epoch, int32_t src, int64_t token) const {
-    return payload_signals_begin_ + 8 * token_number(epoch, src, token);
+  // uint64: the epoch of the payload of a token of a replica group, where it is flagged. Tokens have their places by group,
+  // whichever member sends one; without replicas every rank is a group.
+  MOEWAY_FN int64_t payload_signal(int epoch, int32_t group, int64_t token) const {
+    return payload_signals_begin_ + 8 * token_number(epoch, group, token);
   }
   // A token's row, then its scales.
-  MOEWAY_FN int64_t payload(int epoch, int32_t src, int64_t token) const {
-    return payloads_begin_ + token_number(epoch, src, token) * payload_bytes;
+  MOEWAY_FN int64_t payload(int epoch, int32_t group, int64_t token) const {
+    return payloads_begin_ + token_number(epoch, group, token) * payload_bytes;
   }
   // uint64: the epoch of a part of result `q` of own token `token`, where it is flagged.
   MOEWAY_FN int64_t result_signal(int epoch, int64_t token, int32_t q, int64_t slice) const {
@@ -150,8 +150,6 @@ struct HeapLayout {
     return results_begin_ + result_number(epoch, token, q) * result_bytes;
   }
 
-  // The first token of src's group among those of all groups, M of each.
-  MOEWAY_FN int64_t first_token(int32_t src) const { return int64_t{replicas.group(src)} * shape.max_tokens; }
   int64_t bytes() const { return round_up(result(kEpochs, 0, 0), kLine); }
   // What must hold all ones before a peer writes it: the payload of both epochs, and the results.
   std::array<Range, 2> self_validating() const {
@@ -169,8 +167,8 @@ struct HeapLayout {
   int64_t result_bytes;   // Lanes write up to 8 elements at once, and so some bytes more than there are.
 
  private:
-  MOEWAY_FN int64_t token_number(int epoch, int32_t src, int64_t token) const {
-    return (int64_t{epoch} * num_groups + replicas.group(src)) * shape.max_tokens + token;
+  MOEWAY_FN int64_t token_number(int epoch, int32_t group, int64_t token) const {
+    return (int64_t{epoch} * num_groups + group) * shape.max_tokens + token;
   }
   MOEWAY_FN int64_t result_number(int epoch, int64_t token, int32_t q) const {
     return (int64_t{epoch} * shape.max_tokens + token) * shape.results_per_token() + q;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "exec/compiler.h"
+#include "exec/quantise.h"
 #include "exec/token_bytes.h"
 #include "layout/experts.h"
 
@@ -33,8 +34,10 @@ struct Shape {
   Results results;
   Arrival payload_arrival;  // Of tokens.
   Arrival result_arrival;
+  exec::Scaling scaling;  // Whether dispatch quantises: tokens are then given in bf16 and travel as e4m3 with scales.
 
   MOEWAY_FN exec::TokenFormat token() const { return {row_bytes, scales_bytes}; }
+  MOEWAY_FN bool quantises() const { return scaling != exec::Scaling::kNone; }
   MOEWAY_FN bool payload_tells() const { return payload_arrival == Arrival::kSelfValidating; }
   MOEWAY_FN bool results_tell() const { return result_arrival == Arrival::kSelfValidating; }
   MOEWAY_FN int32_t num_ranks() const { return experts.num_ranks; }

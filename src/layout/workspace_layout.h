@@ -14,10 +14,16 @@ inline constexpr int kMaxTeams = 1024;
 
 // Sums since creation; each a counter that only grows.
 struct Counters {
-  uint64_t tokens_sent;  // (token, destination) pairs.
   uint64_t routes_sent;
   uint64_t rows_received;
+  uint64_t rows_dropped;
+  uint64_t waited_until;  // exec::WaitClock's.
+};
+struct PeerCounters {
+  uint64_t tokens_sent;
+  uint64_t tokens_received;
   uint64_t results_sent;  // Result slots written.
+  uint64_t waited_ns;
 };
 
 // A received token, kept for combine; its row places follow it. Without replicas one of this rank's own is kept under its
@@ -25,13 +31,13 @@ struct Counters {
 struct ReceivedToken {
   int32_t token;  // The source's number of it.
   int32_t result_index;
-  int32_t num_routes;
+  int32_t num_routes;  // That have a place here.
   int32_t unused;
 };
 
 // Where a route's row lies in the output of dispatch, and how it counts.
 struct RowPlace {
-  int64_t row;  // padded: of the expert; packed: of all.
+  int64_t row;  // padded: of the expert; packed: of all. Negative: there was no room for it.
   float weight;
   uint16_t local_expert;
   uint16_t k;
@@ -61,8 +67,12 @@ struct WorkspaceLayout {
   // each launch moves all of them on.
   MOEWAY_FN int64_t epoch(int team) const { return int64_t{8} * team; }
   MOEWAY_FN int64_t counters() const { return epoch(kMaxTeams); }
+  // PeerCounters [W].
+  MOEWAY_FN int64_t peer_counters(int32_t rank) const {
+    return counters() + static_cast<int64_t>(sizeof(Counters)) + rank * static_cast<int64_t>(sizeof(PeerCounters));
+  }
   // float: 1, from creation on.
-  MOEWAY_FN int64_t one() const { return counters() + static_cast<int64_t>(sizeof(Counters)); }
+  MOEWAY_FN int64_t one() const { return peer_counters(shape.num_ranks()); }
   // int32: tokens of this rank in the epoch.
   MOEWAY_FN int64_t num_tokens(int epoch) const { return one() + 4 + 4 * epoch; }
   // int32 [K]: the experts of own token `token`, -1 for none.

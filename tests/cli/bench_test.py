@@ -8,7 +8,7 @@ from program import DamageTest, ProgramTest, without_sanitizer_notes
 
 SHAPE = ("--experts", 7, "--topk", 3, "--hidden", 130)
 QUICK = ("bench", "--device", "cpu", *SHAPE, "--tokens", "5,2", "--replays", 2, "--warm-up", 1, "--sets", 2, "--pairs", 4)
-TYPES = "bf16,f16,f32,fp8,fp8-ue8m0,bytes"
+TYPES = "bf16,f16,f32,fp8,fp8-ue8m0,bf16-to-fp8,bf16-to-fp8-ue8m0,bytes"
 
 
 class Bench(ProgramTest):
@@ -23,7 +23,7 @@ class Bench(ProgramTest):
             with self.subTest(words=words):
                 names = "padded,packed,token-major" if layouts == 3 else "padded,packed"
                 result = self.bench_json("--ranks", 3, "--dtype", TYPES, "--layout", names, *words)
-                self.assertEqual(len(result["series"]), 6 * layouts)
+                self.assertEqual(len(result["series"]), 8 * layouts)
                 for series in result["series"]:
                     self.assertEqual(series["calls"], "split" if "--split" in words else "fused")
                     self.assertEqual([point["tokens"] for point in series["points"]], [5, 2])

@@ -10,7 +10,7 @@ import unittest
 from program import DATA, LIMIT_S, PROGRAM, TRACES, ProgramTest
 
 SMALL = ("--ranks", 3, "--experts", 7, "--topk", 3, "--tokens", 9, "--hidden", 130, "--ragged", "--rounds", 4)
-TYPES = ("bf16", "f16", "f32", "fp8", "fp8-ue8m0", "bytes")
+TYPES = ("bf16", "f16", "f32", "fp8", "fp8-ue8m0", "bf16-to-fp8", "bf16-to-fp8-ue8m0", "bytes")
 FORMS = (("padded", "dispatch"), ("padded", "combine"), ("packed", "dispatch"), ("packed", "combine"),
          ("token-major", "dispatch"))
 
@@ -65,6 +65,21 @@ class Run(ProgramTest):
                     {"--dtype": "bytes", "--token-bytes": 3, "--scale-bytes": 5}):
             with self.subTest(odd=odd):
                 self.run_json(*(word for option in {**usual, **odd}.items() for word in option))
+
+    def test_rows_without_room_are_dropped_as_the_check_says(self):
+        for layout, weights in FORMS[:4]:
+            with self.subTest(layout=layout, weights=weights):
+                result = self.run_json(*SMALL, "--layout", layout, "--weights", weights, "--max-recv-tokens", 6,
+                                       "--overflow", "drop")
+                self.assertGreater(result["moved"]["rows_dropped"], 0)
+                self.assertGreater(result["verified"]["rows"], 0)
+                self.assertEqual(result["verified"]["rows"] + result["moved"]["rows_dropped"], result["moved"]["routes"])
+                self.assertEqual(result["shape"]["max_recv_tokens"], 6)
+
+    def test_an_overflow_is_an_error(self):
+        done = self.call("run", *SMALL, "--max-recv-tokens", 2)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout + done.stderr, r"OVERFLOW.* expert \d gets \d+ rows, expected at most max_recv_tokens = 2")
 
     def test_counts_add_up(self):
         result = self.run_json("--ranks", 4, "--experts", 10, "--topk", 4, "--tokens", 16, "--hidden", 64,

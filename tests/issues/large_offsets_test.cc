@@ -1,13 +1,13 @@
 // Offsets and sizes beyond 2^31 and 2^32, in a caller's tensor and in the heap. The memory is mapped and mostly never
 // touched; still a test is left out, by name, where there is too little of it. (Sizes alone: multi_rank/sizes_test.cc.)
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cstring>
 #include <fstream>
 #include <string>
 
 #include "multi_rank/check.h"
+#include "multi_rank/place.h"
 
 namespace moeway::multi_rank {
 namespace {
@@ -19,15 +19,12 @@ int64_t free_mebibytes() {
   return 0;
 }
 
-// Zeros that take memory only where they are touched.
+// Memory that is taken only where it is touched.
 class Sparse {
  public:
-  explicit Sparse(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data_ == MAP_FAILED) data_ = nullptr;
-  }
+  explicit Sparse(int64_t bytes) : bytes_(static_cast<size_t>(bytes)), data_(place::take_sparse(bytes_)) {}
   ~Sparse() {
-    if (data_ != nullptr) munmap(data_, bytes_);
+    if (data_ != nullptr) place::give_sparse(data_, bytes_);
   }
   Sparse(const Sparse&) = delete;
   Sparse& operator=(const Sparse&) = delete;
@@ -53,7 +50,7 @@ uint16_t element(int64_t token, int64_t h) {
   return reference::bf16_from_float(static_cast<float>((token * 7 + h) % 200 - 100));
 }
 
-void fill_tokens(std::vector<uint16_t>& x) {
+void fill_tokens(Memory<uint16_t>& x) {
   for (size_t i = 0; i < x.size(); ++i)
     x[i] = element(static_cast<int64_t>(i) / kHidden, static_cast<int64_t>(i) % kHidden);
 }
@@ -80,7 +77,7 @@ void check_rows(Rank& rank, const Sparse& x, const int32_t* num_rows) {
 }
 
 // y = 1 * row of expert 127 + 2 * row of expert 0, the experts leaving rows as they are.
-void check_sums(Rank& rank, const std::vector<uint16_t>& y) {
+void check_sums(Rank& rank, const Memory<uint16_t>& y) {
   for (int64_t t = 0; t < kMaxTokens; ++t) {
     for (int64_t h = 0; h < kHidden; ++h) {
       const float value = reference::float_from_bf16(element(t, h));
@@ -102,32 +99,34 @@ void run_large_output(Rank& rank) {
   config.distinct_experts = 1;
   Result<AllToAll> made = AllToAll::create(rank.communicator(), config);
   if (!rank.expect_ok(made.status(), "create")) return;
+  SettledAllToAll object(std::move(made).value());
   const Sparse x(kLocalExperts * kPaddedRows * kHidden * 2);
   if (!rank.expect(x.data() != nullptr, "the output cannot be mapped")) return;
+  if (!rank.expect_ok(rank.communicator().barrier(), "barrier")) return;
   // Rank 1 sends all it may to the last expert, and a few tokens to the first one.
   const int64_t tokens = rank.rank() == 1 ? kMaxTokens : 0;
-  std::vector<uint16_t> in_x(static_cast<size_t>(tokens * kHidden)), y(in_x.size(), 0xffff);
+  Memory<uint16_t> in_x(static_cast<size_t>(tokens * kHidden)), y(in_x.size(), 0xffff);
   fill_tokens(in_x);
-  std::vector<int32_t> topk_idx(static_cast<size_t>(tokens * 2), -1);
-  std::vector<float> topk_weights(topk_idx.size(), 1.0f);
+  Memory<int32_t> topk_idx(static_cast<size_t>(tokens * 2), -1);
+  Memory<float> topk_weights(topk_idx.size(), 1.0f);
   for (int64_t t = 0; t < tokens; ++t) {
     topk_idx[static_cast<size_t>(2 * t)] = 127;
     if (t < kFew) topk_idx[static_cast<size_t>(2 * t + 1)] = 0;
     topk_weights[static_cast<size_t>(2 * t + 1)] = 2.0f;
   }
-  std::vector<int32_t> num_rows(kLocalExperts, -1);
+  Memory<int32_t> num_rows(kLocalExperts, -1);
   DispatchInput in;
-  in.x = Tensor(in_x.data(), kBf16, {tokens, kHidden});
-  in.topk_idx = Tensor(topk_idx.data(), kI32, {tokens, 2});
-  in.topk_weights = Tensor(topk_weights.data(), kF32, {tokens, 2});
+  in.x = place::here(Tensor(in_x.data(), kBf16, {tokens, kHidden}));
+  in.topk_idx = place::here(Tensor(topk_idx.data(), kI32, {tokens, 2}));
+  in.topk_weights = place::here(Tensor(topk_weights.data(), kF32, {tokens, 2}));
   DispatchOutput out;
-  out.x = Tensor(x.data(), kBf16, {kLocalExperts, kPaddedRows, kHidden});
-  out.num_rows = Tensor(num_rows.data(), kI32, {kLocalExperts});
-  const Result<Routing> routing = made.value().dispatch(in, out);
+  out.x = place::here(Tensor(x.data(), kBf16, {kLocalExperts, kPaddedRows, kHidden}));
+  out.num_rows = place::here(Tensor(num_rows.data(), kI32, {kLocalExperts}));
+  const Result<Routing> routing = object.dispatch(in, out);
   if (!rank.expect_ok(routing.status(), "dispatch")) return;
   check_rows(rank, x, num_rows.data());
   const Status status =
-      made.value().combine(routing.value(), Tensor(out.x), Tensor(y.data(), kBf16, {tokens, kHidden}));
+      object.combine(routing.value(), Tensor(out.x), place::here(Tensor(y.data(), kBf16, {tokens, kHidden})));
   if (rank.expect_ok(status, "combine") && tokens > 0) check_sums(rank, y);
 }
 
@@ -150,13 +149,14 @@ void run_large_heap(Rank& rank) {
   rank.expect(sizes.ok() && sizes.value().heap_bytes > int64_t{1} << 32, "a heap beyond 2^32 bytes");
   Result<AllToAll> made = AllToAll::create(rank.communicator(), config);
   if (!rank.expect_ok(made.status(), "create")) return;
+  SettledAllToAll object(std::move(made).value());
   const Sparse x(kTokens * kTokenBytes), received(kTokens * kTokenBytes);
-  std::vector<int64_t> topk_idx(kTokens, -1);
+  Memory<int64_t> topk_idx(kTokens, -1);
   for (const int64_t token : {int64_t{0}, int64_t{1}, kTokens - 2, kTokens - 1})
     topk_idx[static_cast<size_t>(token)] = 0;
-  std::vector<float> topk_weights(kTokens, 0.5f);
-  std::vector<uint16_t> rows(kTokens, 0x7fc0), y(kTokens, 0xffff);
-  int32_t num_rows = -1;
+  Memory<float> topk_weights(kTokens, 0.5f);
+  Memory<uint16_t> rows(kTokens, 0x7fc0), y(kTokens, 0xffff);
+  Memory<int32_t> num_rows(1, -1);
   // Both epochs, so both halves of the heap.
   for (int round = 0; round < 2; ++round) {
     int64_t row = 0;
@@ -167,21 +167,21 @@ void run_large_heap(Rank& rank) {
       ++row;
     }
     DispatchInput in;
-    in.x = Tensor(x.data(), kBytes, {kTokens, kTokenBytes});
-    in.topk_idx = Tensor(topk_idx.data(), kI64, {kTokens, 1});
-    in.topk_weights = Tensor(topk_weights.data(), kF32, {kTokens, 1});
+    in.x = place::here(Tensor(x.data(), kBytes, {kTokens, kTokenBytes}));
+    in.topk_idx = place::here(Tensor(topk_idx.data(), kI64, {kTokens, 1}));
+    in.topk_weights = place::here(Tensor(topk_weights.data(), kF32, {kTokens, 1}));
     DispatchOutput out;
-    out.x = Tensor(received.data(), kBytes, {1, kTokens, kTokenBytes});
-    out.num_rows = Tensor(&num_rows, kI32, {1});
-    const Result<Routing> routing = made.value().dispatch(in, out);
+    out.x = place::here(Tensor(received.data(), kBytes, {1, kTokens, kTokenBytes}));
+    out.num_rows = place::here(Tensor(num_rows.data(), kI32, {1}));
+    const Result<Routing> routing = object.dispatch(in, out);
     if (!rank.expect_ok(routing.status(), "dispatch")) return;
-    rank.expect(num_rows == 4, "num_rows");
+    rank.expect(num_rows[0] == 4, "num_rows");
     for (int64_t r = 0; r < 4; ++r) {
       const std::vector<std::byte> expected(kTokenBytes, static_cast<std::byte>(1 + r + 10 * round));
       rank.expect(std::memcmp(received.data() + r * kTokenBytes, expected.data(), kTokenBytes) == 0, "a row");
     }
-    const Status status = made.value().combine(routing.value(), Tensor(rows.data(), kBf16, {1, kTokens, 1}),
-                                               Tensor(y.data(), kBf16, {kTokens, 1}));
+    const Status status = object.combine(routing.value(), place::here(Tensor(rows.data(), kBf16, {1, kTokens, 1})),
+                                         place::here(Tensor(y.data(), kBf16, {kTokens, 1})));
     if (!rank.expect_ok(status, "combine")) return;
     rank.expect(reference::float_from_bf16(y[0]) == 1.0f, "y of the first token");
     rank.expect(y[2] == 0, "y of a token without routes");

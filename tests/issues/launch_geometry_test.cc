@@ -8,6 +8,7 @@ namespace moeway::multi_rank {
 namespace {
 
 void run(const std::vector<int64_t>& token_counts, const std::vector<int>& warp_counts, Execution execution) {
+  MOEWAY_SKIP_ON_DEVICES("warps are the host's; multiprocessors: tests/gpu/rounds_test.cc");
   for (const int64_t num_tokens : token_counts) {
     Case job;
     job.shape.num_ranks = 2;

@@ -36,13 +36,13 @@ void run_in_place(As as, int rounds) {
   expect_runs(3, as, [&](Rank& rank) {
     Job own(rank, job, batches);
     if (!own.create()) return;
-    uint16_t x[4 * 8];
-    int64_t topk_idx[4 * 2];
-    float topk_weights[4 * 2];
+    Memory<uint16_t> x(4 * 8);
+    Memory<int64_t> topk_idx(4 * 2);
+    Memory<float> topk_weights(4 * 2);
     DispatchInput kept;
-    kept.x = Tensor(x, kBf16, {4, 8});
-    kept.topk_idx = Tensor(topk_idx, kI64, {4, 2});
-    kept.topk_weights = Tensor(topk_weights, kF32, {4, 2});
+    kept.x = place::here(Tensor(x.data(), kBf16, {4, 8}));
+    kept.topk_idx = place::here(Tensor(topk_idx.data(), kI64, {4, 2}));
+    kept.topk_weights = place::here(Tensor(topk_weights.data(), kF32, {4, 2}));
     for (int round = 0; round < job.rounds; ++round) {
       const DispatchInput next = own.make_input(round);
       overwrite(Tensor(kept.x), next.x);

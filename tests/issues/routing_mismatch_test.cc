@@ -64,7 +64,7 @@ TEST(RoutingMismatch, AHandleOfAnotherCommunicatorIsRefused) {
   expect_runs(3, As::kThreads, [&](Rank& rank) {
     Result<Bootstrap> bootstrap = Bootstrap::threads(group, rank.rank());
     if (!rank.expect_ok(bootstrap.status(), "bootstrap")) return;
-    Result<Communicator> second = Communicator::create(std::move(bootstrap).value());
+    Result<Communicator> second = Communicator::create(std::move(bootstrap).value(), place::communicator_options());
     if (!rank.expect_ok(second.status(), "communicator")) return;
     Result<AllToAll> there = AllToAll::create(second.value(), make_config(job));
     if (!rank.expect_ok(there.status(), "create")) return;

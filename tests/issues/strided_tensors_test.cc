@@ -28,7 +28,7 @@ Case strided_case(const LayoutForm& layout) {
 // that would show.
 template <class T>
 struct Spread {
-  std::vector<T> memory;
+  Memory<T> memory;
   Tensor tensor;
   Spread(const Tensor& dense, int64_t offset, int64_t row, int64_t column, T filler) : tensor(dense) {
     const int64_t rows = dense.shape[0], columns = dense.shape[1];
@@ -78,10 +78,10 @@ void run_view(const Case& job, const View& view) {
     if (at_dispatch) in.topk_weights = weights.tensor;
     if (!own.dispatch_with(0, in)) return;
     // y as rows of something wider.
-    std::vector<uint16_t> wide(static_cast<size_t>(tokens * 30 + 30), 0xffff);
-    const Tensor y = Tensor(wide.data() + 4, kBf16, {tokens, 21}).with_strides({30, 1});
+    Memory<uint16_t> wide(static_cast<size_t>(tokens * 30 + 30), 0xffff);
+    const Tensor y = place::here(Tensor(wide.data() + 4, kBf16, {tokens, 21})).with_strides({30, 1});
     if (!rank.expect_ok(own.combine_into(0, y, weights.tensor), "combine")) return;
-    std::vector<uint16_t> expected(wide.size(), 0xffff);
+    Memory<uint16_t> expected(wide.size(), 0xffff);
     const std::vector<std::byte> sums =
         expected_combine(job.shape, job.values, batches[0][static_cast<size_t>(rank.rank())]);
     for (int64_t t = 0; t < tokens; ++t)
@@ -139,7 +139,7 @@ TEST(StridedTensors, RowsFromTheLastToTheFirst) {
       if (!own.create()) return;
       DispatchInput in = own.make_input(0);
       const int64_t tokens = in.x.shape[0], columns = in.x.shape[1];
-      std::vector<uint16_t> flipped(static_cast<size_t>(tokens * columns));
+      Memory<uint16_t> flipped(static_cast<size_t>(tokens * columns));
       for (int64_t t = 0; t < tokens; ++t)
         std::memcpy(&flipped[static_cast<size_t>((tokens - 1 - t) * columns)],
                     static_cast<const uint16_t*>(in.x.data) + t * columns, static_cast<size_t>(columns) * 2);
@@ -171,8 +171,8 @@ TEST(StridedTensors, OneTokenOrNoneWithAnyStridesIsDense) {
           if (tokens == 0)
             for (moeway_tensor* tensor : {&in.x, &in.topk_idx, &in.topk_weights}) tensor->strides[1] = stride;
           if (!own.dispatch_with(0, in)) return;
-          std::vector<uint16_t> memory(static_cast<size_t>(tokens * 21) + 1, 0xffff);
-          Tensor y(memory.data(), kBf16, {tokens, 21});
+          Memory<uint16_t> memory(static_cast<size_t>(tokens * 21) + 1, 0xffff);
+          Tensor y = place::here(Tensor(memory.data(), kBf16, {tokens, 21}));
           y.strides[0] = stride;
           Tensor weights = own.combine_weights(0);
           weights.strides[0] = stride;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,7 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   config.token_bytes = shape.token_bytes;
   config.scales = static_cast<moeway_scales>(shape.scales);
   config.scale_bytes = shape.scale_bytes;
+  config.quantise = static_cast<moeway_quantise>(shape.quantise);
   config.row_dtype = to_dtype(shape.row_dtype);
   config.output_dtype = to_dtype(shape.output_dtype);
   config.layout = static_cast<moeway_layout>(shape.layout);
@@ -56,6 +58,8 @@ inline moeway_all_to_all_config to_config(const reference::Shape& shape) {
   config.weights = static_cast<moeway_weights>(shape.weights);
   config.distinct_experts = shape.distinct_experts;
   config.replicas = shape.replicas;
+  config.max_recv_tokens = shape.max_recv_tokens;
+  config.overflow = MOEWAY_OVERFLOW_DROP;
   return config;
 }
 
@@ -100,7 +104,9 @@ class Rank {
     backend_.set_peer_words(heap() + round().heap.peer_word(0), round().heap.peer_word(1));
   }
   std::vector<int32_t> num_rows() const { return {num_rows_.begin(), num_rows_.end()}; }
-  uint64_t bad_route() const { return bad_route_[0]; }
+  const direct::Mistakes& mistakes() const { return mistakes_[0]; }
+  // From now on dispatch reads the number of tokens, and tensors have room for max_tokens.
+  void set_num_tokens(int32_t num_tokens) { num_tokens_.assign(1, num_tokens); }
 
   direct::Round round(uint32_t lag = 0) {
     return {moeway::layout::HeapLayout{plan_.shape}, moeway::layout::WorkspaceLayout{plan_.shape},
@@ -110,21 +116,22 @@ class Rank {
   direct::DispatchArgs dispatch_args(reference::RankInput& input) {
     direct::DispatchArgs args{};
     args.round = round();
-    x_ = reachable(input.x);
+    x_ = reachable(reference::given_x(shape_, input));
     scales_ = reachable(input.scales);
     ids_ = reachable(input.topk_idx);
     weights_ = reachable(input.topk_weights);
     args.num_tokens = static_cast<int32_t>(input.num_tokens);
-    const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.dispatch_dtype));
+    args.num_tokens_at = num_tokens_.empty() ? nullptr : num_tokens_.data();
+    const auto element = static_cast<int32_t>(reference::dtype_bytes(shape_.given_dtype()));
     args.x = dense(x_.data(), shape_.row_elements(), element);
     const auto scale = static_cast<int32_t>(reference::dtype_bytes(shape_.scale_dtype()));
-    if (shape_.num_scales() > 0) args.scales = dense(scales_.data(), shape_.num_scales(), scale);
+    if (shape_.gives_scales()) args.scales = dense(scales_.data(), shape_.num_scales(), scale);
     args.topk_idx = {dense(ids_.data(), shape_.topk, 8)};
     if (shape_.weights == reference::Weights::kAtDispatch) {
       args.topk_weights = dense(weights_.data(), shape_.topk, 4);
     }
     args.distinct_experts = shape_.distinct_experts;
-    args.bad_route = bad_route_.data();
+    args.mistakes = mistakes_.data();
     const int64_t rows = plan_.sizes.max_rows, row_bytes = shape_.row_bytes(), capacity = plan_.sizes.expert_capacity;
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     out_.assign(static_cast<size_t>(rows * row_bytes), std::byte{0xff});
@@ -145,8 +152,13 @@ class Rank {
     args.first_row = first_row_.data();
     args.first_row_stride = 1;
     args.expert_capacity = capacity;
+    num_dropped_.assign(num_rows_.size(), -7);
+    args.num_dropped = num_dropped_.data();
+    args.num_dropped_stride = 1;
     args.alignment = shape_.alignment;
+    args.max_expert_rows = static_cast<uint32_t>(capacity);
     args.max_rows = plan_.sizes.max_rows;
+    args.drops = shape_.max_recv_tokens > 0;
     topk_idx_.assign(static_cast<size_t>(plan_.token_major() ? rows * shape_.topk : 0), -7);
     topk_weights_.assign(topk_idx_.size(), -7.0f);
     args.out_topk_idx = dense(topk_idx_.data(), shape_.topk, 4);
@@ -155,11 +167,13 @@ class Rank {
   }
 
   std::optional<moeway::exec::Failure> dispatch(Half half, const direct::DispatchArgs& args) {
-    return backend_.dispatch(half, args, {heaps_.data()});
+    return failure_ = backend_.dispatch(half, args, peers());
   }
   std::optional<moeway::exec::Failure> combine(Half half, const direct::CombineArgs& args) {
-    return backend_.combine(half, plan_.row_element, plan_.output_element, args, {heaps_.data()});
+    return failure_ = backend_.combine(half, plan_.row_element, plan_.output_element, args, peers());
   }
+  // That of the latest launch.
+  const std::optional<moeway::exec::Failure>& failure() const { return failure_; }
 
   // Bytes of the output that are neither poison nor where the batch's rows belong.
   int64_t num_foreign_bytes(const reference::Batch& batch) const {
@@ -173,29 +187,63 @@ class Rank {
     return num_foreign;
   }
 
-  // A whole round, with all weights taken as 1 if `unweighted` (not for token_major); "" or what is wrong with it.
-  std::string run(reference::Batch& batch, reference::Values values, bool fused, bool unweighted) {
+  // The first half of a round; "" or what is wrong with it.
+  std::string run_dispatch(reference::Batch& batch, bool fused) {
+    return run_dispatch(batch, dispatch_args(batch[static_cast<size_t>(rank_)]), fused);
+  }
+  // A whole round, with all weights taken as 1 if `unweighted` (not for token_major).
+  std::string run(reference::Batch& batch, reference::Values values, bool fused, bool unweighted = false) {
+    if (const std::string wrong = run_dispatch(batch, fused); !wrong.empty()) return wrong;
+    return run_combine(batch, values, fused, unweighted);
+  }
+  // The same, the number of tokens told by a word in memory. Behind the tokens there are routes that cannot be.
+  std::string run_counted(reference::Batch& batch, reference::Values values, bool fused, bool unweighted = false) {
     reference::RankInput& input = batch[static_cast<size_t>(rank_)];
-    const direct::DispatchArgs args = dispatch_args(input);
+    set_num_tokens(static_cast<int32_t>(input.num_tokens));
+    direct::DispatchArgs args = dispatch_args(input);
+    ids_.resize(static_cast<size_t>(shape_.max_tokens * shape_.topk), int64_t{1} << 40);
+    x_.resize(static_cast<size_t>(shape_.max_tokens * shape_.row_bytes()), std::byte{0x5a});
+    weights_.resize(ids_.size(), -7.0f);
+    args.topk_idx.matrix.data = reinterpret_cast<std::byte*>(ids_.data());
+    args.x.data = x_.data();
+    args.topk_weights.data = reinterpret_cast<std::byte*>(weights_.data());
+    args.num_tokens = static_cast<int32_t>(shape_.max_tokens);
+    if (const std::string wrong = run_dispatch(batch, args, fused); !wrong.empty()) return wrong;
+    return run_combine(batch, values, fused, unweighted);
+  }
+
+ private:
+  std::string run_dispatch(const reference::Batch& batch, const direct::DispatchArgs& args, bool fused) {
     if (fused) {
       if (dispatch(Half::kBoth, args)) return "dispatch failed";
     } else {
       if (dispatch(Half::kSend, args)) return "dispatch_send failed";
       if (dispatch(Half::kRecv, args)) return "dispatch_recv failed";
     }
+    return check_dispatch(batch, reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity));
+  }
+  std::string run_combine(const reference::Batch& batch, reference::Values values, bool fused, bool unweighted) {
+    const reference::RankInput& input = batch[static_cast<size_t>(rank_)];
     const reference::Received want = reference::expected_dispatch(shape_, batch, rank_, plan_.sizes.expert_capacity);
-    if (const std::string wrong = check_dispatch(batch, want); !wrong.empty()) return wrong;
-
     Vector<std::byte> rows = make_rows(values, want);
     const int64_t row_bytes = shape_.hidden * reference::dtype_bytes(shape_.row_dtype);
     const auto out_bytes = static_cast<int32_t>(reference::dtype_bytes(shape_.output_dtype));
+    // Every other call adds onto numbers that are there.
     Vector<std::byte> y(static_cast<size_t>(input.num_tokens * shape_.hidden * out_bytes), std::byte{0xff});
+    std::vector<std::byte> before;
+    const bool add = num_combines_++ % 2 == 1;
+    if (add) {
+      for (size_t i = 0; i < y.size(); i += static_cast<size_t>(out_bytes))
+        reference::store(shape_.output_dtype, 1.25f, &y[i]);
+      before.assign(y.begin(), y.end());
+    }
     const bool padded = shape_.layout == reference::Layout::kExpertPadded;
     direct::CombineArgs combine_args{};
     combine_args.round = round();
     combine_args.hidden = static_cast<int32_t>(shape_.hidden);
     combine_args.rows = {rows.data(), padded ? plan_.sizes.expert_capacity * row_bytes : 0, row_bytes};
     combine_args.y = dense(y.data(), shape_.hidden, out_bytes);
+    combine_args.adds_to_y = add;
     combine_args.unweighted = unweighted;
     if (shape_.weights == reference::Weights::kAtCombine && !unweighted) {
       combine_args.topk_weights = dense(weights_.data(), shape_.topk, 4);
@@ -206,11 +254,13 @@ class Rank {
       if (combine(Half::kSend, combine_args)) return "combine_send failed";
       if (combine(Half::kRecv, combine_args)) return "combine_recv failed";
     }
-    if (unweighted) input.topk_weights.assign(input.topk_weights.size(), 1.0f);
-    return same(y, reference::expected_combine(shape_, values, input)) ? "" : "wrong sum";
+    reference::RankInput kept = reference::without_dropped(shape_, batch, rank_);
+    if (unweighted) kept.topk_weights.assign(kept.topk_weights.size(), 1.0f);
+    return same(y, reference::expected_combine(shape_, values, kept, before)) ? "" : "wrong sum";
   }
 
- private:
+  moeway::peers::LoadStorePeers peers() const { return {heaps_.data(), plan_.shape.num_ranks(), heaps_.data()}; }
+
   const std::byte* received_row(int64_t position) const { return out_.data() + position * shape_.row_bytes(); }
   const std::byte* received_scales(int64_t position) const {
     return out_scales_.data() + position * shape_.token_scale_bytes();
@@ -229,6 +279,7 @@ class Rank {
 
   std::string check_dispatch(const reference::Batch& batch, const reference::Received& want) const {
     if (!same(num_rows_, want.num_rows)) return "wrong num_rows";
+    if (!same(num_dropped_, want.num_dropped)) return "wrong num_dropped";
     if (plan_.token_major()) {
       if (!same(topk_idx_, want.topk_idx) || !same(topk_weights_, want.topk_weights)) return "wrong local routes";
       for (const reference::TokenRow& row : want.tokens) {
@@ -282,8 +333,11 @@ class Rank {
   Vector<std::byte> x_, scales_, out_, out_scales_;
   Vector<int64_t> ids_, first_row_;
   Vector<float> weights_, topk_weights_, row_weight_;
-  Vector<int32_t> source_, num_rows_, topk_idx_;
-  Vector<uint64_t> bad_route_{direct::kNoBadRoute};
+  Vector<int32_t> source_, num_rows_, num_dropped_, topk_idx_;
+  int num_combines_ = 0;
+  Vector<int32_t> num_tokens_;  // Empty: the arguments say.
+  Vector<direct::Mistakes> mistakes_{direct::Mistakes{}};
+  std::optional<moeway::exec::Failure> failure_;
 };
 
 // All ranks of a job, each with a geometry of its own.

@@ -26,6 +26,9 @@ inline constexpr Geometry kGeometries[] = {
     {moeway::exec::HostForm::kThreads, 1}, {moeway::exec::HostForm::kThreads, 3}, {moeway::exec::HostForm::kLanes, 2},
 };
 
+// Whether the host may look at ranks' memory, and write it, while kernels run (faulty_links.h).
+inline constexpr bool kLinksReach = true;
+
 // Empty if kernels can run here; else why not.
 inline std::string unavailable() { return ""; }
 

@@ -10,22 +10,27 @@ struct TokenForm {
   reference::Scales scales;
   int64_t token_bytes;
   int64_t scale_bytes;
+  reference::Quantise quantise = reference::Quantise::kNone;
 
   void apply(reference::Shape& shape) const {
     shape.dispatch_dtype = dtype;
     shape.scales = scales;
     shape.token_bytes = token_bytes;
     shape.scale_bytes = scale_bytes;
+    shape.quantise = quantise;
   }
 };
-inline constexpr TokenForm kTokenForms[] = {{reference::DType::kBf16, reference::Scales::kNone, 0, 0},
-                                            {reference::DType::kF16, reference::Scales::kNone, 0, 0},
-                                            {reference::DType::kF32, reference::Scales::kNone, 0, 0},
-                                            {reference::DType::kF8E4M3, reference::Scales::kNone, 0, 0},
-                                            {reference::DType::kF8E4M3, reference::Scales::kF32, 0, 0},
-                                            {reference::DType::kF8E4M3, reference::Scales::kUe8m0, 0, 0},
-                                            {reference::DType::kBytes, reference::Scales::kNone, 21, 0},
-                                            {reference::DType::kBytes, reference::Scales::kBytes, 40, 7}};
+inline constexpr TokenForm kTokenForms[] = {
+    {reference::DType::kBf16, reference::Scales::kNone, 0, 0},
+    {reference::DType::kF16, reference::Scales::kNone, 0, 0},
+    {reference::DType::kF32, reference::Scales::kNone, 0, 0},
+    {reference::DType::kF8E4M3, reference::Scales::kNone, 0, 0},
+    {reference::DType::kF8E4M3, reference::Scales::kF32, 0, 0},
+    {reference::DType::kF8E4M3, reference::Scales::kUe8m0, 0, 0},
+    {reference::DType::kBytes, reference::Scales::kNone, 21, 0},
+    {reference::DType::kBytes, reference::Scales::kBytes, 40, 7},
+    {reference::DType::kF8E4M3, reference::Scales::kF32, 0, 0, reference::Quantise::kLargest},
+    {reference::DType::kF8E4M3, reference::Scales::kUe8m0, 0, 0, reference::Quantise::kPowerOfTwo}};
 
 inline constexpr reference::DType kSumTypes[] = {reference::DType::kBf16, reference::DType::kF16,
                                                  reference::DType::kF32};

@@ -1,5 +1,6 @@
 #include "multi_rank/job.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <thread>
@@ -14,6 +15,14 @@ using reference::Layout;
 const char* order_name(Order order) {
   static const char* const kNames[] = {"fused", "split", "pipelined"};
   return kNames[static_cast<int>(order)];
+}
+
+// `n` elements, which are some with something behind them.
+template <class T>
+std::vector<T> longer(const std::vector<T>& some, int64_t n) {
+  std::vector<T> all = some;
+  all.resize(static_cast<size_t>(n), static_cast<T>(0x5a));
+  return all;
 }
 
 const char* execution_name(Execution execution) {
@@ -31,10 +40,10 @@ std::string describe(const Case& job) {
   text << describe(job.shape) << " | routes " << (job.batch ? "given" : routes_name(job.routes)) << ", T "
        << kTokens[static_cast<int>(job.tokens)] << ", values " << kValues[static_cast<int>(job.values)] << ", ids "
        << kIds[static_cast<int>(job.ids)] << (job.views == Views::kStrided ? ", strided" : "") << ", "
-       << order_name(job.order) << (job.view ? ", view" : "") << (job.unweighted ? ", unweighted" : "")
-       << ", combine every " << job.combine_every << ", " << job.num_warps << " warps as "
-       << execution_name(job.execution) << ", " << job.rounds << " rounds, delays to " << job.max_delay_us
-       << " us, seed " << job.seed;
+       << order_name(job.order) << (job.view ? ", view" : "") << (job.counted ? ", counted" : "")
+       << (job.add ? ", adds" : "") << (job.unweighted ? ", unweighted" : "") << ", combine every " << job.combine_every
+       << ", " << job.num_warps << " warps as " << execution_name(job.execution) << ", " << job.rounds
+       << " rounds, delays to " << job.max_delay_us << " us, seed " << job.seed;
   return text.str();
 }
 
@@ -49,6 +58,7 @@ AllToAllConfig make_config(const Case& job) {
   config.token_bytes = shape.token_bytes;
   config.scales = to_moeway(shape.scales);
   config.scale_bytes = shape.scale_bytes;
+  config.quantise = to_moeway(shape.quantise);
   config.row_dtype = to_moeway(shape.row_dtype);
   config.output_dtype = to_moeway(shape.output_dtype);
   config.layout = to_moeway(shape.layout);
@@ -56,8 +66,11 @@ AllToAllConfig make_config(const Case& job) {
   config.weights = to_moeway(shape.weights);
   config.distinct_experts = shape.distinct_experts ? 1 : 0;
   config.replicas = shape.replicas;
+  config.max_recv_tokens = shape.max_recv_tokens;
+  config.overflow = job.overflow;
   config.execution = job.execution;
   config.num_warps = job.num_warps;
+  config.num_sms = job.num_sms;
   config.timeout_ms = job.timeout_ms;
   return config;
 }
@@ -88,7 +101,7 @@ bool Job::create() {
   if (!rank_.expect_ok(sizes.status(), "sizes") || !check_sizes(sizes.value())) return false;
   Result<AllToAll> made = AllToAll::create(rank_.communicator(), config);
   if (!rank_.expect_ok(made.status(), "create")) return false;
-  all_to_all_ = std::make_unique<AllToAll>(std::move(made).value());
+  all_to_all_ = std::make_unique<SettledAllToAll>(std::move(made).value());
   for (Flight& flight : flights_) make_outputs(sizes.value(), flight);
   return true;
 }
@@ -98,7 +111,9 @@ bool Job::check_sizes(const AllToAllSizes& sizes) {
   const int64_t per_token = shape_.distinct_experts ? 1 : shape_.topk;
   bool right = rank_.expect(sizes.num_local_experts == shape_.num_local_experts(rank), "sizes: num_local_experts");
   right &= rank_.expect(sizes.first_local_expert == shape_.first_expert(rank), "sizes: first_local_expert");
-  right &= rank_.expect(sizes.expert_capacity == shape_.all_tokens() * per_token,
+  int64_t capacity = shape_.all_tokens() * per_token;
+  if (shape_.max_recv_tokens > 0) capacity = std::min(capacity, shape_.max_recv_tokens);
+  right &= rank_.expect(sizes.expert_capacity == capacity,
                         "sizes: expert_capacity is " + std::to_string(sizes.expert_capacity));
   right &= rank_.expect(sizes.row_bytes == shape_.row_bytes(), "sizes: row_bytes");
   right &= rank_.expect(sizes.num_scales == shape_.num_scales(), "sizes: num_scales");
@@ -126,6 +141,7 @@ void Job::make_outputs(const AllToAllSizes& sizes, Flight& flight) {
   if (shape_.scales != reference::Scales::kNone)
     flight.received_scales = OutputTensor(to_moeway(shape_.scale_dtype()), with(shape_.num_scales()), views, random_);
   flight.num_rows = OutputTensor(kI32, {experts}, views, random_);
+  flight.num_dropped = OutputTensor(kI32, {experts}, views, random_);
   if (shape_.layout == Layout::kTokenMajor) {
     flight.received_idx = OutputTensor(kI32, with(shape_.topk), Views::kDense, random_);
     flight.received_weights = OutputTensor(kF32, with(shape_.topk), Views::kDense, random_);
@@ -146,25 +162,32 @@ const reference::RankInput& Job::input(int round) const {
 DispatchInput Job::make_input(int round) {
   const reference::RankInput& given = input(round);
   Flight& own = flight(round);
-  const int64_t tokens = given.num_tokens;
-  own.x = InputTensor(to_moeway(shape_.dispatch_dtype), tokens, shape_.row_elements(), given.x.data(), case_.views,
-                      random_);
+  const int64_t tokens = num_given(round);
+  own.x = InputTensor(
+      to_moeway(shape_.given_dtype()), tokens, shape_.row_elements(),
+      longer(given_x(shape_, given), tokens * shape_.row_elements() * dtype_bytes(shape_.given_dtype())).data(),
+      case_.views, random_);
   const bool narrow = case_.ids == Ids::kI32 || (case_.ids == Ids::kPerRank && rank_.rank() % 2 == 0);
-  const std::vector<int32_t> narrow_idx(given.topk_idx.begin(), given.topk_idx.end());
-  const void* topk_idx = narrow ? static_cast<const void*>(narrow_idx.data()) : given.topk_idx.data();
+  // Behind the tokens there are routes that cannot be.
+  const std::vector<int64_t> wide_idx = longer(given.topk_idx, tokens * shape_.topk);
+  const std::vector<int32_t> narrow_idx(wide_idx.begin(), wide_idx.end());
+  const void* topk_idx = narrow ? static_cast<const void*>(narrow_idx.data()) : wide_idx.data();
   own.topk_idx = InputTensor(narrow ? kI32 : kI64, tokens, shape_.topk, topk_idx, case_.views, random_);
   DispatchInput in;
   in.x = own.x.tensor();
   in.topk_idx = own.topk_idx.tensor();
-  if (shape_.scales != reference::Scales::kNone) {
-    own.scales = InputTensor(to_moeway(shape_.scale_dtype()), tokens, shape_.num_scales(), given.scales.data(),
-                             case_.views, random_);
+  if (shape_.gives_scales()) {
+    own.scales = InputTensor(to_moeway(shape_.scale_dtype()), tokens, shape_.num_scales(),
+                             longer(given.scales, tokens * shape_.token_scale_bytes()).data(), case_.views, random_);
     in.scales = own.scales.tensor();
   }
   if (shape_.weights == reference::Weights::kAtDispatch) {
-    own.topk_weights = InputTensor(kF32, tokens, shape_.topk, given.topk_weights.data(), case_.views, random_);
+    own.topk_weights = InputTensor(kF32, tokens, shape_.topk, longer(given.topk_weights, tokens * shape_.topk).data(),
+                                   case_.views, random_);
     in.topk_weights = own.topk_weights.tensor();
   }
+  own.num_tokens = static_cast<int32_t>(given.num_tokens);
+  if (case_.counted) in.num_tokens = Tensor(&own.num_tokens, kI32, {1});
   return in;
 }
 
@@ -174,18 +197,21 @@ void Job::scramble_input(int round) {
   own.scales.scramble();
   own.topk_idx.scramble();
   own.topk_weights.scramble();
+  own.num_tokens = -1;
 }
 
 DispatchOutput Job::make_output(int round) {
   Flight& own = flight(round);
   for (OutputTensor* output : {&own.received_x, &own.received_scales, &own.num_rows, &own.first_row, &own.row_source,
-                               &own.row_weight, &own.received_idx, &own.received_weights})
+                               &own.row_weight, &own.num_dropped, &own.received_idx, &own.received_weights})
     if (output->tensor().ndim > 0) output->poison();
   own.with_first_row = case_.views == Views::kDense || random_.chance(70);
   own.with_row_source = case_.views == Views::kDense || random_.chance(70);
   own.with_row_weight = own.row_weight.tensor().ndim > 0 && (case_.views == Views::kDense || random_.chance(70));
+  own.with_num_dropped = case_.views == Views::kDense || random_.chance(70);
   DispatchOutput out;
   out.num_rows = own.num_rows.tensor();
+  if (own.with_num_dropped) out.num_dropped = own.num_dropped.tensor();
   if (!case_.view) {
     out.x = own.received_x.tensor();
     out.scales = own.received_scales.tensor();
@@ -201,8 +227,9 @@ DispatchOutput Job::make_output(int round) {
   return out;
 }
 
-bool Job::dispatch_send(int round) {
-  const DispatchInput in = make_input(round);
+bool Job::dispatch_send(int round) { return dispatch_send_with(round, make_input(round)); }
+
+bool Job::dispatch_send_with(int round, const DispatchInput& in) {
   pause();
   const Result<Routing> routing = all_to_all_->dispatch_send(in);
   scramble_input(round);
@@ -249,15 +276,38 @@ bool Job::combine_recv(int round) {
 Tensor Job::combine_weights(int round) {
   Flight& own = flight(round);
   own.combine_weights =
-      InputTensor(kF32, input(round).num_tokens, shape_.topk, input(round).topk_weights.data(), case_.views, random_);
+      InputTensor(kF32, num_given(round), shape_.topk,
+                  longer(input(round).topk_weights, num_given(round) * shape_.topk).data(), case_.views, random_);
   return own.combine_weights.tensor();
 }
 
 Status Job::combine_recv_status(int round) {
   Flight& own = flight(round);
+  prepare_y(round);
+  AllToAll& object = *all_to_all_;
+  if (!gives_weights()) {
+    return case_.add ? object.combine_recv_add(own.routing, y(round)) : object.combine_recv(own.routing, y(round));
+  }
+  return case_.add ? object.combine_recv_add(own.routing, combine_weights(round), y(round))
+                   : object.combine_recv(own.routing, combine_weights(round), y(round));
+}
+
+void Job::prepare_y(int round) {
+  Flight& own = flight(round);
   own.y.poison();
-  if (!gives_weights()) return all_to_all_->combine_recv(own.routing, y(round));
-  return all_to_all_->combine_recv(own.routing, combine_weights(round), y(round));
+  own.y_before.clear();
+  if (!case_.add) return;
+  const auto width = static_cast<size_t>(dtype_bytes(shape_.output_dtype));
+  const int64_t num_tokens = input(round).num_tokens;
+  own.y_before.resize(static_cast<size_t>(num_tokens * shape_.hidden) * width);
+  for (size_t i = 0; i < own.y_before.size(); i += width) {
+    const auto whole = static_cast<float>(random_.between(-16, 16));
+    const float value = case_.values == reference::Values::kExact ? whole : whole * 0.3f;
+    // A negative zero shows where y was written though nothing was added.
+    store(shape_.output_dtype, whole == 0 ? -0.0f : value, own.y_before.data() + i);
+  }
+  for (int64_t t = 0; t < num_tokens; ++t)
+    own.y.fill_row(t, own.y_before.data() + static_cast<size_t>(t) * own.y.row_bytes());
 }
 
 Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights) {
@@ -269,11 +319,18 @@ Status Job::combine_into(int round, const Tensor& y, const Tensor& topk_weights)
 bool Job::combine(int round) {
   Flight& own = flight(round);
   make_rows(round);
-  own.y.poison();
+  prepare_y(round);
+  AllToAll& object = *all_to_all_;
   pause();
-  const Status status = gives_weights()
-                            ? all_to_all_->combine(own.routing, rows(round), combine_weights(round), y(round))
-                            : all_to_all_->combine(own.routing, rows(round), y(round));
+  Status status;
+  if (!gives_weights()) {
+    status = case_.add ? object.combine_add(own.routing, rows(round), y(round))
+                       : object.combine(own.routing, rows(round), y(round));
+  } else {
+    const Tensor weights = combine_weights(round);
+    status = case_.add ? object.combine_add(own.routing, rows(round), weights, y(round))
+                       : object.combine(own.routing, rows(round), weights, y(round));
+  }
   own.rows.scramble();
   if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", combine")) return false;
   return check_combine(round);

@@ -30,8 +30,8 @@ bool Job::take_view(int round) {
       all_to_all_->dispatch_view(own.routing, &own.view_x_tensor, with_scales ? &own.view_scales_tensor : nullptr);
   if (!rank_.expect_ok(status, "round " + std::to_string(round) + ", dispatch_view")) return false;
   const Tensor& x = own.view_x_tensor;
-  own.view_x = static_cast<std::byte*>(x.data);
-  own.view_scales = static_cast<std::byte*>(own.view_scales_tensor.data);
+  own.view_x = place::readable(x, &own.view_x_copy);
+  own.view_scales = place::readable(own.view_scales_tensor, &own.view_scales_copy);
   const bool fits = x.ndim == 2 && x.shape[0] == shape_.all_tokens() && x.shape[1] == shape_.row_elements() &&
                     x.dtype == to_moeway(shape_.dispatch_dtype) && (x.strides[1] == 1 || x.shape[1] == 1);
   return rank_.expect(fits, "dispatch_view: x is not [W / R * M, H] of the dispatch's dtype with contiguous rows");
@@ -99,12 +99,14 @@ bool Job::check_dispatch(int round) {
   reference::Received& received = received_[static_cast<size_t>(round % 2)];
   received = expected_dispatch(shape_, batches_[static_cast<size_t>(round)], rank_.rank(), padded_rows_);
   own.num_rows.expect_row(0, received.num_rows.data());
+  if (own.with_num_dropped) own.num_dropped.expect_row(0, received.num_dropped.data());
   if (shape_.layout == Layout::kTokenMajor) {
     expect_token_rows(received, own, round);
   } else {
     expect_expert_rows(received, own, round);
   }
   bool right = check_output(own.num_rows, "num_rows", round);
+  right &= check_output(own.num_dropped, "num_dropped", round);
   right &= check_output(own.first_row, "first_row", round);
   right &= check_output(own.row_source, "row_source", round);
   right &= check_output(own.row_weight, "row_weight", round);
@@ -135,9 +137,9 @@ void Job::make_rows(int round) {
 
 bool Job::check_combine(int round) {
   Flight& own = flight(round);
-  reference::RankInput given = input(round);
-  if (case_.unweighted) given.topk_weights.assign(given.topk_weights.size(), 1.0f);
-  const std::vector<std::byte> y = expected_combine(shape_, case_.values, given);
+  reference::RankInput kept = without_dropped(shape_, batches_[static_cast<size_t>(round)], rank_.rank());
+  if (case_.unweighted) kept.topk_weights.assign(kept.topk_weights.size(), 1.0f);
+  const std::vector<std::byte> y = expected_combine(shape_, case_.values, kept, own.y_before);
   for (int64_t t = 0; t < input(round).num_tokens; ++t)
     own.y.expect_row(t, y.data() + static_cast<size_t>(t) * own.y.row_bytes());
   if (!check_output(own.y, "y", round)) return false;

@@ -41,6 +41,18 @@ inline Scales to_moeway(reference::Scales scales) {
   std::abort();
 }
 
+inline Quantise to_moeway(reference::Quantise quantise) {
+  switch (quantise) {
+    case reference::Quantise::kNone:
+      return kQuantiseNone;
+    case reference::Quantise::kLargest:
+      return kQuantiseLargest;
+    case reference::Quantise::kPowerOfTwo:
+      return kQuantisePowerOfTwo;
+  }
+  std::abort();
+}
+
 inline Layout to_moeway(reference::Layout layout) {
   switch (layout) {
     case reference::Layout::kExpertPadded:

@@ -40,6 +40,10 @@ Shape draw_shape(Random& random) {
     do shape.replicas = static_cast<int>(random.between(1, shape.num_ranks));
     while (shape.num_ranks % shape.replicas != 0);
   }
+  if (shape.layout != reference::Layout::kTokenMajor && random.chance(30)) {
+    // From nearly nothing to more than can come.
+    shape.max_recv_tokens = shape.alignment * random.between(1, 2 * shape.num_ranks * shape.max_tokens);
+  }
   return shape;
 }
 
@@ -56,8 +60,10 @@ Case draw_case(uint64_t seed) {
   job.routes = random.pick(reference::kAllRoutes);
   job.tokens = random.pick(kTokens);
   job.ids = random.pick(kIds);
+  job.counted = random.chance(25);
   job.views = random.chance(50) ? Views::kStrided : Views::kDense;
   job.order = random.pick(kOrders);
+  job.add = random.chance(30);
   job.view = job.shape.layout == reference::Layout::kTokenMajor && random.chance(50);
   job.unweighted = job.shape.layout != reference::Layout::kTokenMajor && random.chance(20);
   job.combine_every = static_cast<int>(random.chance(75) ? 1 : random.between(0, 3));

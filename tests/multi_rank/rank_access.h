@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "multi_rank/place.h"
 #include "multi_rank/ranks.h"
 
 namespace moeway::multi_rank {
@@ -12,10 +13,18 @@ struct RankAccess {
   // Makes the rank's communicator from `meet()`, runs the body, lets the communicator go.
   template <class Meet>
   static void run(Rank& rank, const RanksOptions& options, Meet meet, const std::function<void(Rank&)>& body) {
+    place::enter(rank.rank(), options.num_ranks);
+    run_entered(rank, options, meet, body);
+    place::leave();
+  }
+
+  template <class Meet>
+  static void run_entered(Rank& rank, const RanksOptions& options, Meet meet, const std::function<void(Rank&)>& body) {
     if (options.with_communicator) {
       Result<Bootstrap> bootstrap = meet();
       if (!rank.expect_ok(bootstrap.status(), "bootstrap")) return;
-      Result<Communicator> communicator = Communicator::create(std::move(bootstrap).value());
+      Result<Communicator> communicator =
+          Communicator::create(std::move(bootstrap).value(), place::communicator_options());
       if (!rank.expect_ok(communicator.status(), "communicator")) return;
       rank.communicator_.emplace(std::move(communicator).value());
     }

@@ -56,6 +56,7 @@ class Watchdog {
 
 RanksResult run_threads(const RanksOptions& options, const std::function<void(Rank&)>& body) {
   const auto size = static_cast<size_t>(options.num_ranks);
+  place::prepare();
   const size_t descriptors = open_descriptors();
   std::vector<Rank> ranks;
   for (int r = 0; r < options.num_ranks; ++r) ranks.emplace_back(r, options.num_ranks);
@@ -73,7 +74,8 @@ RanksResult run_threads(const RanksOptions& options, const std::function<void(Ra
   }
   RanksResult result;
   for (Rank& rank : ranks) RankAccess::collect(rank, result);
-  if (const size_t left = open_descriptors(); left != descriptors)
+  // A driver opens what it needs when it needs it, and keeps it.
+  if (const size_t left = open_descriptors(); left != descriptors && !place::on_devices())
     result.failures +=
         "open descriptors: " + std::to_string(descriptors) + " before the job, " + std::to_string(left) + " after it\n";
   return result;
@@ -117,7 +119,7 @@ std::string RanksResult::text(int rank) const {
 }
 
 RanksResult run_ranks(const RanksOptions& options, const std::function<void(Rank&)>& body) {
-  return options.as == As::kThreads ? run_threads(options, body) : run_processes(options, body);
+  return place::rank_form(options.as) == As::kThreads ? run_threads(options, body) : run_processes(options, body);
 }
 
 PrivateDirectory::PrivateDirectory() {

@@ -59,6 +59,7 @@ struct RanksOptions {
   As as = As::kThreads;
   std::chrono::seconds limit{60};
   bool with_communicator = true;  // Else the ranks have no communicator(), only rank() and size().
+  std::vector<int> may_die{};     // Of ranks as processes: those whose end by a signal is part of the test.
 };
 
 struct RanksResult {

@@ -1,7 +1,9 @@
 // The numbers that an object gives about itself.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <chrono>
+#include <string>
 
 #include "multi_rank/check.h"
 #include "multi_rank/forms.h"
@@ -80,6 +82,89 @@ void check_counts(int num_ranks, int replicas) {
 
 TEST(Stats, CountWhatWasMoved) { check_counts(3, 1); }
 TEST(Stats, WithReplicasCountAGroupsTokensOnceAndResultsForEachOfIt) { check_counts(4, 2); }
+TEST(Stats, TellWhatWentToAndCameFromEachPeer) {
+  for (const LayoutForm& layout : kLayoutForms) {
+    Case job;
+    job.shape.num_ranks = 3;
+    job.shape.num_experts = 10;
+    job.shape.topk = 4;
+    layout.apply(job.shape);
+    job.routes = reference::Routes::kMixed;
+    job.rounds = 3;
+    const auto batches = make_batches(job);
+    expect_runs(3, As::kThreads, [&](Rank& rank) {
+      Job own(rank, job, batches);
+      if (!own.create()) return;
+      for (int round = 0; round < job.rounds; ++round)
+        if (!own.dispatch(round) || !own.combine(round)) return;
+      const auto stats = own.all_to_all().peer_stats(3);
+      if (!rank.expect_ok(stats.status(), "peer_stats")) return;
+      // Which tokens went where, and how many results each takes back.
+      reference::Shape by_token = job.shape;
+      by_token.layout = reference::Layout::kTokenMajor;
+      int64_t sent[3][3] = {}, results[3][3] = {};
+      for (const reference::Batch& batch : batches) {
+        for (int to = 0; to < 3; ++to) {
+          const reference::Received received = expected_dispatch(by_token, batch, to, 0);
+          for (const reference::TokenRow& row : received.tokens) {
+            ++sent[row.source][to];
+            const auto first = received.topk_idx.begin() + row.position * job.shape.topk;
+            const auto routes = job.shape.topk - std::count(first, first + job.shape.topk, -1);
+            results[to][row.source] += job.shape.weights == reference::Weights::kAtCombine ? routes : 1;
+          }
+        }
+      }
+      const auto same = [&](const char* name, int peer, int64_t value, int64_t expected) {
+        rank.expect(value == expected, std::string(name) + " of rank " + std::to_string(peer) + " is " +
+                                           std::to_string(value) + ", expected " + std::to_string(expected));
+      };
+      const bool reduced =
+          job.shape.weights == reference::Weights::kAtDispatch && job.shape.layout != reference::Layout::kTokenMajor;
+      const int64_t result_bytes =
+          job.shape.hidden * dtype_bytes(reduced ? job.shape.output_dtype : job.shape.row_dtype);
+      const int me = rank.rank();
+      for (int peer = 0; peer < 3; ++peer) {
+        const PeerStats& got = stats.value()[static_cast<size_t>(peer)];
+        same("tokens_sent", peer, got.tokens_sent, sent[me][peer]);
+        same("tokens_received", peer, got.tokens_received, sent[peer][me]);
+        same("dispatch_sent_bytes", peer, got.dispatch_sent_bytes, sent[me][peer] * job.shape.row_bytes());
+        same("dispatch_received_bytes", peer, got.dispatch_received_bytes, sent[peer][me] * job.shape.row_bytes());
+        same("combine_sent_bytes", peer, got.combine_sent_bytes, results[me][peer] * result_bytes);
+      }
+      rank.expect(own.all_to_all().peer_stats(2).status().code() == MOEWAY_INVALID_ARGUMENT, "2 of 3 ranks");
+    });
+  }
+}
+
+TEST(Stats, TellHowLongEachPeerWasWaitedFor) {
+  for (const Execution execution : {kFibers, kThreads, kLanes}) {
+    Case job;
+    job.shape.num_ranks = 3;
+    job.shape.num_experts = 6;
+    job.rounds = 2;
+    job.order = Order::kSplit;
+    job.execution = execution;
+    job.late_rank = 2;
+    job.late_us = 150000;
+    const auto batches = make_batches(job);
+    expect_runs(3, As::kThreads, [&](Rank& rank) {
+      Job own(rank, job, batches);
+      if (!own.create()) return;
+      const auto start = std::chrono::steady_clock::now();
+      for (int round = 0; round < job.rounds; ++round)
+        if (!own.dispatch(round) || !own.combine(round)) return;
+      const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - start;
+      const auto stats = own.all_to_all().peer_stats(3).value();
+      int64_t sum = 0;
+      for (const PeerStats& peer : stats) sum += peer.waited_ns;
+      rank.expect(sum <= took.count(), "waited longer than there was time");
+      if (rank.rank() == 2) return;
+      // It came four times 150 ms late.
+      rank.expect(stats[2].waited_ns > 300'000'000, "waited " + std::to_string(stats[2].waited_ns) + " ns for rank 2");
+      rank.expect(stats[static_cast<size_t>(rank.rank())].waited_ns < stats[2].waited_ns, "waited for itself");
+    });
+  }
+}
 
 TEST(Stats, ATokenIsSentOncePerRankHoweverManyOfItsExpertsLiveThere) {
   Case job;

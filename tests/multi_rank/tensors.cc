@@ -15,7 +15,7 @@ constexpr size_t kMargin = 64;
 
 InputTensor::InputTensor(DType dtype, int64_t rows, int64_t columns, const void* dense, Views views,
                          reference::Random& random) {
-  tensor_ = Tensor(nullptr, dtype, {rows, columns});
+  tensor_ = place::here(Tensor(nullptr, dtype, {rows, columns}));
   int64_t shift = 0;
   if (views == Views::kStrided) {
     shift = random.between(0, 3);
@@ -42,6 +42,7 @@ InputTensor::InputTensor(DType dtype, int64_t rows, int64_t columns, const void*
 void InputTensor::scramble() { std::fill(memory_.begin(), memory_.end(), kScramble); }
 
 OutputTensor::OutputTensor(DType dtype, const std::vector<int64_t>& dims, Views views, reference::Random& random) {
+  tensor_ = place::here(tensor_);
   tensor_.dtype = dtype;
   tensor_.ndim = static_cast<int32_t>(dims.size());
   const auto width = static_cast<size_t>(moeway_dtype_bytes(dtype));
@@ -80,7 +81,7 @@ void OutputTensor::poison() {
   std::fill(memory_.begin(), memory_.end(), kPoison);
   std::fill(memory_.begin(), memory_.begin() + kMargin, kCanary);
   std::fill(memory_.end() - kMargin, memory_.end(), kCanary);
-  expected_ = memory_;
+  expected_.assign(memory_.begin(), memory_.end());
 }
 
 void OutputTensor::expect_row(int64_t i, const void* bytes) {
@@ -88,7 +89,7 @@ void OutputTensor::expect_row(int64_t i, const void* bytes) {
 }
 
 std::string OutputTensor::difference() const {
-  if (memory_ == expected_) return "";
+  if (std::equal(memory_.begin(), memory_.end(), expected_.begin())) return "";
   const auto [found, wanted] = std::mismatch(memory_.begin(), memory_.end(), expected_.begin());
   const auto at = found - memory_.begin() - static_cast<std::ptrdiff_t>(start_);
   int64_t element = at / moeway_dtype_bytes(tensor_.dtype);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "multi_rank/place.h"
 #include "reference/random.h"
 
 namespace moeway::multi_rank {
@@ -27,7 +28,7 @@ class InputTensor {
   void scramble();
 
  private:
-  std::vector<std::byte> memory_;
+  Memory<std::byte> memory_;
   Tensor tensor_;
 };
 
@@ -59,7 +60,7 @@ class OutputTensor {
  private:
   size_t row_offset(int64_t i) const;
 
-  std::vector<std::byte> memory_;
+  Memory<std::byte> memory_;
   std::vector<std::byte> expected_;
   Tensor tensor_;
   size_t start_ = 0;  // Byte of element 0.

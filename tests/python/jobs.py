@@ -105,7 +105,8 @@ def run_case(communicator, case, form="calls", index_dtype=np.int32, num_rounds=
         for number in range(num_rounds):
             batches = [reference.make_batch(case, r, number, index_dtype) for r in range(case.num_ranks)]
             mine = batches[rank]
-            x, idx, weights, scales = map(place.put, (mine.x, mine.topk_idx, mine.topk_weights, mine.scales))
+            x, scales = map(place.put, mine.given)
+            idx, weights = map(place.put, (mine.topk_idx, mine.topk_weights))
             if number == 2:
                 x, idx = _strided(place, x), _strided(place, idx)
             given = (x, idx, weights if at_dispatch else None, scales)

@@ -60,6 +60,7 @@ class Case:
     token_bytes: int = 0
     scales: str = "none"
     scale_bytes: int = 0
+    quantise: str = "none"
     row_dtype: str = "bf16"
     output_dtype: str = "bf16"
     layout: str = "expert_padded"
@@ -99,10 +100,43 @@ class Case:
 class Batch:
     """A rank's tokens in one round."""
 
-    x: np.ndarray
+    x: np.ndarray  # as dispatch delivers it
     scales: np.ndarray
     topk_idx: np.ndarray
     topk_weights: np.ndarray
+    unquantised: np.ndarray = None  # what is given instead of x and scales where dispatch quantises
+
+    @property
+    def given(self):
+        """x and scales of a dispatch."""
+        return (self.x, self.scales) if self.unquantised is None else (self.unquantised, None)
+
+
+def quantise(case, x):
+    """e4m3 elements and scales of x [T, H] raw bf16, from docs/quantisation.md."""
+    num_tokens, hidden = x.shape
+    num_blocks = -(-hidden // 128)
+    padded = np.zeros((num_tokens, 128 * num_blocks), np.float32)
+    padded[:, :hidden] = decode("bf16", x)
+    blocks = padded.reshape(num_tokens, num_blocks, 128)
+    finite = np.isfinite(blocks).all(-1)
+    most = np.maximum(np.abs(np.where(finite[..., None], blocks, 0)).max(-1), np.float32(1e-4))
+    scales = most * np.float32(1 / 448)
+    factors = np.float32(448) / most
+    if case.quantise == "power_of_two":
+        fractions, exponents = np.frexp(scales)
+        scales = np.ldexp(np.float32(1), exponents - (fractions == 0.5)).astype(np.float32)
+        factors = np.float32(1) / scales
+    scaled = (np.where(finite[..., None], blocks, 0) * factors[..., None]).reshape(padded.shape)
+    magnitudes = F8[:127].astype(np.float64)
+    codes = np.searchsorted((magnitudes[1:] + magnitudes[:-1]) / 2, np.abs(scaled), side="left")
+    tie = np.isin(np.abs(scaled), (magnitudes[1:] + magnitudes[:-1]) / 2)
+    codes = np.where(tie & (codes & 1 == 1), codes + 1, codes) | np.where(np.signbit(padded), 128, 0)
+    codes = np.where(np.repeat(finite, 128, axis=-1), codes, 127)[:, :hidden].astype(np.uint8)
+    scales = np.where(finite, scales, np.float32(1))
+    if case.scales == "ue8m0":
+        return codes, (np.log2(scales) + 127).astype(np.uint8)
+    return codes, scales
 
 
 def make_batch(case, rank, round_number, index_dtype=np.int32):
@@ -112,7 +146,13 @@ def make_batch(case, rank, round_number, index_dtype=np.int32):
     num_tokens = case.max_tokens if rank == 0 else int(random.integers(0, case.max_tokens + 1))
     if rank == 1 and round_number == 1:
         num_tokens = 0
-    if case.dispatch_dtype == "bytes":
+    unquantised = None
+    if case.quantise != "none":
+        # 7 is 448 / 64: with it in each block, scales are 1 / 64 and small numbers are exact.
+        numbers = random.integers(-2, 3, (num_tokens, case.hidden))
+        numbers[:, ::128] = 7
+        unquantised = x = encode("bf16", numbers)
+    elif case.dispatch_dtype == "bytes":
         x = random.integers(0, 256, (num_tokens, case.token_bytes)).astype(np.uint8)
     else:
         x = encode(case.dispatch_dtype, random.integers(-2, 3, (num_tokens, case.hidden)))
@@ -128,7 +168,9 @@ def make_batch(case, rank, round_number, index_dtype=np.int32):
             idx[1, 1] = idx[1, 0]
     weights = random.integers(1, 5, idx.shape).astype(np.float32) / 4
     weights[idx < 0] = np.nan  # Weights of routes that are none must not matter.
-    return Batch(x, scales, idx, weights)
+    if unquantised is not None:
+        x, scales = quantise(case, unquantised)
+    return Batch(x, scales, idx, weights, unquantised)
 
 
 def token_values(case, x, scales):

@@ -8,16 +8,17 @@ import moeway
 import pytest
 from moeway import _library, _structs
 
-HEADER = pathlib.Path(__file__).resolve().parents[2] / "include" / "moeway" / "c_api.h"
-TEXT = re.sub(r"//[^\n]*", "", HEADER.read_text(encoding="utf-8"))
+HEADERS = pathlib.Path(__file__).resolve().parents[2] / "include" / "moeway"
+TEXT = "".join(re.sub(r"//[^\n]*", "", header.read_text(encoding="utf-8")) for header in sorted(HEADERS.glob("c_api*.h")))
 
 ENUMS = {"dtype": moeway.DType, "device_type": moeway.DeviceType, "layout": moeway.Layout, "scales": moeway.Scales,
-         "weights": moeway.Weights, "execution": moeway.Execution}
+         "quantise": moeway.Quantise, "weights": moeway.Weights, "overflow": moeway.Overflow,
+         "execution": moeway.Execution}
 STRUCTS = {
     "tensor": _structs.TensorStruct, "communicator_options": _structs.CommunicatorOptionsStruct,
     "all_to_all_config": _structs.ConfigStruct, "all_to_all_sizes": _structs.SizesStruct,
     "routing": _structs.RoutingStruct, "dispatch_input": _structs.InputStruct, "dispatch_output": _structs.OutputStruct,
-    "all_to_all_stats": _structs.StatsStruct,
+    "all_to_all_stats": _structs.StatsStruct, "peer_stats": _structs.PeerStatsStruct,
 }
 C_TYPES = {"uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64,
            "uint64_t": ctypes.c_uint64, "void*": ctypes.c_void_p, "moeway_tensor": _structs.TensorStruct,
@@ -52,7 +53,7 @@ def test_all_structs_of_the_header_are_there():
 
 @pytest.mark.parametrize("name", ENUMS)
 def test_an_enumeration_has_the_header_s_values(name):
-    prefix = {"scales": "SCALES_", "weights": "WEIGHTS_"}.get(name, "")
+    prefix = {"scales": "SCALES_", "quantise": "QUANTISE_", "weights": "WEIGHTS_", "overflow": "OVERFLOW_"}.get(name, "")
     assert {prefix + member.name: member.value for member in ENUMS[name]} == values_of(name)
 
 

@@ -3,6 +3,7 @@
 import moeway
 import numpy as np
 import pytest
+import reference
 from jobs import run_case, run_cases
 from places import ON_GPUS, place_of
 from ranks import run_processes, run_threads
@@ -29,6 +30,11 @@ FORMS = {
     "padded_replicas": (dict(replicas=2), "calls"),
     "packed_replicas_at_combine": (dict(replicas=2, layout="expert_packed", alignment=4, weights="at_combine"), "phases"),
     "token_major_replicas": (dict(replicas=2, layout="token_major"), "view"),
+    "padded_quantised": (dict(dispatch_dtype="f8_e4m3", scales="f32", quantise="largest", hidden=136), "calls"),
+    "packed_quantised_to_powers_of_two": (dict(layout="expert_packed", dispatch_dtype="f8_e4m3", scales="f32",
+                                               quantise="power_of_two", hidden=384), "phases"),
+    "token_major_quantised_to_ue8m0": (dict(layout="token_major", dispatch_dtype="f8_e4m3", scales="ue8m0",
+                                            quantise="power_of_two", hidden=130), "view"),
     "few_experts": (dict(num_experts=3, topk=2, layout="expert_packed"), "calls"),
 }
 
@@ -47,6 +53,50 @@ def test_gives_the_reference_s_bits_between_threads(name, num_ranks):
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_gives_the_reference_s_bits_between_processes(num_ranks):
     run_processes(num_ranks, run_cases, [case_of(name, num_ranks) for name in FORMS])
+
+
+@pytest.mark.parametrize("scales, quantise", [("f32", "largest"), ("f32", "power_of_two"), ("ue8m0", "power_of_two")])
+def test_quantises_as_documented_whatever_x_holds(scales, quantise):
+    case = Case(num_ranks=1, num_experts=1, topk=1, hidden=300, max_tokens=64, dispatch_dtype="f8_e4m3", scales=scales,
+                quantise=quantise)
+    random = np.random.default_rng(5)
+    x = random.integers(0, 1 << 16, (64, 300)).astype(np.uint16)
+    sizes = random.integers(0x00, 0xFF, (32, 300)) // 8 * 8  # Of numbers of one size in a block.
+    x[:32] = (x[:32] & 0x807F) | sizes.astype(np.uint16)[:, :1] << 7
+    x[7] = 0
+    expected_x, expected_scales = reference.quantise(case, x)
+
+    def job(communicator):
+        place = place_of(communicator)
+        with moeway.AllToAll(communicator, **case.config()) as all_to_all:
+            _, output = all_to_all.dispatch(place.put(x), place.put(np.zeros((64, 1), np.int32)),
+                                            place.put(np.ones((64, 1), np.float32)))
+            assert (place.get(output.x)[0] == expected_x).all()
+            assert (place.get(output.scales)[0] == expected_scales).all()
+
+    run_threads(1, job)
+
+
+def test_the_number_of_tokens_may_stand_in_memory():
+    case, _ = case_of("padded_bf16", 2)
+
+    def job(communicator):
+        place = place_of(communicator)
+        with moeway.AllToAll(communicator, num_experts=5, topk=1, hidden=3, max_tokens=4, dispatch_dtype="f32",
+                             row_dtype="f32", output_dtype="f32") as all_to_all:
+            x = place.put(np.arange(12, dtype=np.float32).reshape(4, 3) + communicator.rank)
+            one, idx = place.put(np.ones((4, 1), np.float32)), place.put(np.array([[0], [4], [0], [99]], np.int32))
+            for number, count in enumerate((3, 1, 0, 2)):
+                word = place.put(np.full(() if number % 2 else (1,), count, np.int32))
+                routing, output = all_to_all.dispatch(x, idx, one, num_tokens=word)
+                y = place.put(np.full((4, 3), 7, np.float32))
+                assert all_to_all.combine(routing, output.x, y=y) is y
+                assert (y[:count] == x[:count]).all() and (y[count:] == 7).all()
+            if place.kind == "numpy":
+                with pytest.raises(moeway.InvalidArgumentError, match="num_tokens is 5, expected 0 to 4"):
+                    all_to_all.dispatch(x, idx, one, num_tokens=np.array([5], np.int32))
+
+    run_threads(case.num_ranks, job)
 
 
 def test_takes_indices_of_64_bits():

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "reference/quantise.h"
+
 namespace reference {
 namespace {
 
@@ -51,6 +53,26 @@ void fill_scales(const Shape& shape, Values values, uint64_t seed, RankInput& in
   }
 }
 
+// Blocks of numbers of many sizes, some of zeros; no sum leaves f16. With any bits also infinities and NaNs.
+void fill_unquantised(const Shape& shape, Values values, uint64_t seed, RankInput& input) {
+  const int64_t hidden = shape.hidden;
+  input.unquantised.resize(static_cast<size_t>(2 * input.num_tokens * hidden));
+  input.x.resize(static_cast<size_t>(input.num_tokens * hidden));
+  input.scales.resize(static_cast<size_t>(input.num_tokens * shape.token_scale_bytes()));
+  Random random(hash(seed, 5));
+  for (int64_t t = 0; t < input.num_tokens; ++t) {
+    std::byte* row = input.unquantised.data() + 2 * t * hidden;
+    float size = 1;
+    for (int64_t i = 0; i < hidden; ++i) {
+      if (i % 128 == 0) size = random.chance(10) ? 0.0f : std::ldexp(1.0f, static_cast<int>(random.between(-20, 3)));
+      const float value = values == Values::kExact ? small_number(random.next()) : any_number(random) * size;
+      store(DType::kBf16, value, row + 2 * i);
+      if (values == Values::kAnyBits) row[2 * i] = row[2 * i + 1] = static_cast<std::byte>(random.next());
+    }
+    quantise(shape, row, input.x.data() + t * hidden, input.scales.data() + t * shape.token_scale_bytes());
+  }
+}
+
 float weight(const Shape& shape, Values values, Random& random, size_t route) {
   if (values != Values::kExact) return any_number(random) / 4;
   const int k = static_cast<int>(route % static_cast<size_t>(shape.topk));
@@ -65,8 +87,12 @@ RankInput make_input(const Shape& shape, Values values, uint64_t seed, int round
   input.num_tokens = static_cast<int64_t>(topk_idx.size()) / shape.topk;
   input.topk_idx = std::move(topk_idx);
   const uint64_t own = hash(seed, static_cast<uint64_t>(round), static_cast<uint64_t>(rank));
-  fill_x(shape, values, own, input);
-  fill_scales(shape, values, own, input);
+  if (shape.quantise == Quantise::kNone) {
+    fill_x(shape, values, own, input);
+    fill_scales(shape, values, own, input);
+  } else {
+    fill_unquantised(shape, values, own, input);
+  }
   Random random(hash(own, 3));
   constexpr float kUnread[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30f};
   input.topk_weights.resize(input.topk_idx.size());

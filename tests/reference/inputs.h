@@ -19,11 +19,17 @@ enum class Values {
 // Dense, row after row.
 struct RankInput {
   int64_t num_tokens = 0;
-  std::vector<std::byte> x;
+  std::vector<std::byte> x;  // As dispatch delivers them.
   std::vector<std::byte> scales;
+  std::vector<std::byte> unquantised;  // bf16: what is given instead of both where dispatch quantises.
   std::vector<int64_t> topk_idx;
   std::vector<float> topk_weights;  // NaN, infinity or 1e30 where the route is -1: nobody may read those.
 };
+
+// The elements of x as they are given.
+inline const std::vector<std::byte>& given_x(const Shape& shape, const RankInput& input) {
+  return shape.quantise == Quantise::kNone ? input.x : input.unquantised;
+}
 
 // One round: an input for every rank.
 using Batch = std::vector<RankInput>;

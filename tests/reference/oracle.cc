@@ -1,7 +1,10 @@
 #include "reference/oracle.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
+#include <utility>
 
 namespace reference {
 namespace {
@@ -43,18 +46,26 @@ void place_rows(const Shape& shape, const Batch& batch, int rank, int64_t padded
   int64_t next = 0;
   for (int local = 0; local < shape.num_local_experts(rank); ++local) {
     const int expert = shape.first_expert(rank) + local;
-    const int64_t first = shape.layout == Layout::kExpertPadded ? local * padded_rows : next;
-    int32_t count = 0;
+    const bool padded = shape.layout == Layout::kExpertPadded;
+    const int64_t first = padded ? local * padded_rows : next;
+    int64_t room = std::numeric_limits<int64_t>::max();
+    if (shape.max_recv_tokens > 0) room = padded ? shape.max_recv_tokens : shape.max_recv_tokens - first;
+    int32_t count = 0, dropped = 0;
     for (int source = 0; source < shape.num_ranks; ++source) {
       const RankInput& input = batch[static_cast<size_t>(source)];
       for (int64_t i = 0; i < input.num_tokens * shape.topk; ++i) {
         if (input.topk_idx[static_cast<size_t>(i)] != expert) continue;
         const auto token = static_cast<int32_t>(i / shape.topk);
         if (shape.sender(source, token, input.num_tokens) != source) continue;
+        if (count >= room) {
+          ++dropped;
+          continue;
+        }
         received.rows.push_back({expert, source, token, static_cast<int32_t>(i % shape.topk), first + count++});
       }
     }
     received.num_rows.push_back(count);
+    received.num_dropped.push_back(dropped);
     received.first_row.push_back(first);
     next = (first + count + shape.alignment - 1) / shape.alignment * shape.alignment;
   }
@@ -64,6 +75,7 @@ void place_tokens(const Shape& shape, const Batch& batch, int rank, Received& re
   const auto topk = static_cast<size_t>(shape.topk);
   const auto rows = static_cast<size_t>(shape.all_tokens());
   received.num_rows.assign(static_cast<size_t>(shape.num_local_experts(rank)), 0);
+  received.num_dropped = received.num_rows;
   received.topk_idx.assign(rows * topk, -1);
   received.topk_weights.assign(rows * topk, 0.0f);
   for (int source = 0; source < shape.num_ranks; ++source) {
@@ -107,11 +119,11 @@ RankRoutes routes_of(const Shape& shape, const RankInput& input, int64_t token, 
   return routes;
 }
 
-// Sum over k of w[k] * row[k] in float32, over the routes that are not -1; experts count from `first_expert`.
+// The sum `sum` + w[k] * row[k] over k in float32, over the routes that are not -1; experts count from `first_expert`.
 template <class Index>
 std::vector<float> weighted_sum(const Shape& shape, Values values, int first_expert, const std::byte* x,
-                                const std::byte* scales, const Index* topk_idx, const float* topk_weights) {
-  std::vector<float> sum(static_cast<size_t>(shape.hidden), 0.0f);
+                                const std::byte* scales, const Index* topk_idx, const float* topk_weights,
+                                std::vector<float> sum) {
   for (int k = 0; k < shape.topk; ++k) {
     if (topk_idx[k] < 0) continue;
     const std::vector<std::byte> row =
@@ -124,20 +136,25 @@ std::vector<float> weighted_sum(const Shape& shape, Values values, int first_exp
   return sum;
 }
 
-// One token's sum before its last rounding.
-std::vector<float> combine_token(const Shape& shape, Values values, const RankInput& input, int64_t token) {
+constexpr int64_t kDropped = -2;
+
+std::vector<float> zeros(const Shape& shape) { return std::vector<float>(static_cast<size_t>(shape.hidden), 0.0f); }
+
+// One token's sum before its last rounding, from `sum` on.
+std::vector<float> combine_token(const Shape& shape, Values values, const RankInput& input, int64_t token,
+                                 std::vector<float> sum) {
   const std::byte* x = token_x(shape, input, token);
   const std::byte* scales = token_scales(shape, input, token);
   if (shape.weights == Weights::kAtCombine) {
     const auto at = static_cast<size_t>(token * shape.topk);
-    return weighted_sum(shape, values, 0, x, scales, input.topk_idx.data() + at, input.topk_weights.data() + at);
+    return weighted_sum(shape, values, 0, x, scales, input.topk_idx.data() + at, input.topk_weights.data() + at,
+                        std::move(sum));
   }
-  std::vector<float> sum(static_cast<size_t>(shape.hidden), 0.0f);
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
     const RankRoutes routes = routes_of(shape, input, token, rank);
     if (!routes.any) continue;
     const std::vector<float> partial = weighted_sum(shape, values, shape.first_expert(rank), x, scales,
-                                                    routes.topk_idx.data(), routes.topk_weights.data());
+                                                    routes.topk_idx.data(), routes.topk_weights.data(), zeros(shape));
     // token_major's rows travel in the type in which the caller gave them.
     const DType travels = shape.layout == Layout::kTokenMajor ? shape.row_dtype : shape.output_dtype;
     for (size_t h = 0; h < sum.size(); ++h) sum[h] += rounded(travels, partial[h]);
@@ -175,13 +192,42 @@ std::vector<std::byte> expert_row(const Shape& shape, Values values, int expert,
 std::vector<std::byte> token_row(const Shape& shape, Values values, int rank, const std::byte* x,
                                  const std::byte* scales, const int32_t* topk_idx, const float* topk_weights) {
   return stored(shape.row_dtype,
-                weighted_sum(shape, values, shape.first_expert(rank), x, scales, topk_idx, topk_weights));
+                weighted_sum(shape, values, shape.first_expert(rank), x, scales, topk_idx, topk_weights, zeros(shape)));
 }
 
-std::vector<std::byte> expected_combine(const Shape& shape, Values values, const RankInput& input) {
+RankInput without_dropped(const Shape& shape, const Batch& batch, int rank) {
+  RankInput input = batch[static_cast<size_t>(rank)];
+  if (shape.max_recv_tokens == 0 || shape.layout == Layout::kTokenMajor) return input;
+  std::vector<int64_t> kept = input.topk_idx;
+  for (int64_t& expert : kept) expert = expert < 0 ? -1 : kDropped;
+  for (int owner = 0; owner < shape.num_ranks; ++owner) {
+    for (const Row& row : expected_dispatch(shape, batch, owner, 0).rows) {
+      if (shape.group(row.source) != shape.group(rank)) continue;
+      kept[static_cast<size_t>(int64_t{row.token} * shape.topk + row.k)] = row.expert;
+    }
+  }
+  input.topk_idx = kept;
+  return input;
+}
+
+std::vector<std::byte> expected_combine(const Shape& shape, Values values, const RankInput& input,
+                                        const std::vector<std::byte>& before) {
   std::vector<std::byte> y;
+  const int64_t width = dtype_bytes(shape.output_dtype);
   for (int64_t token = 0; token < input.num_tokens; ++token) {
-    const std::vector<std::byte> row = stored(shape.output_dtype, combine_token(shape, values, input, token));
+    std::vector<float> start = zeros(shape);
+    if (!before.empty()) {
+      const std::byte* own = before.data() + token * shape.hidden * width;
+      const auto first = input.topk_idx.begin() + token * shape.topk;
+      if (std::all_of(first, first + shape.topk, [](int64_t expert) { return expert == -1; })) {
+        y.insert(y.end(), own, own + shape.hidden * width);
+        continue;
+      }
+      for (size_t h = 0; h < start.size(); ++h)
+        start[h] = std::fma(1.0f, load(shape.output_dtype, own + static_cast<int64_t>(h) * width), start[h]);
+    }
+    const std::vector<std::byte> row =
+        stored(shape.output_dtype, combine_token(shape, values, input, token, std::move(start)));
     y.insert(y.end(), row.begin(), row.end());
   }
   return y;

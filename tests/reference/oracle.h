@@ -6,7 +6,11 @@
 //   weights at combine    y = round(sum over k of w[k] * row[k])
 //   weights at dispatch   partial of a rank = round(sum over its k of w[k] * row[k]), y = round(sum over ranks of
 //   partial) token_major           y = round(sum over ranks of the rank's row), rows weighted by the caller
-// where round() rounds to the output's type and ranks come in ascending order.
+// where round() rounds to the output's type and ranks come in ascending order. Onto an existing output, a sum starts from
+// it, and a token without routes leaves it.
+//
+// With a bound of rows (Shape::max_recv_tokens) those beyond it, in the order of the output, are dropped: their routes
+// add nothing.
 #pragma once
 
 #include <cstddef>
@@ -34,12 +38,13 @@ struct TokenRow {
 
 // What one rank holds after a dispatch.
 struct Received {
-  std::vector<int32_t> num_rows;    // [L]
-  std::vector<int64_t> first_row;   // [L]; not for token_major.
-  std::vector<Row> rows;            // Expert after expert; not for token_major.
-  std::vector<TokenRow> tokens;     // token_major: those with a route to this rank.
-  std::vector<int32_t> topk_idx;    // token_major: [W / R * M, K], local experts.
-  std::vector<float> topk_weights;  // token_major: [W / R * M, K].
+  std::vector<int32_t> num_rows;     // [L]
+  std::vector<int64_t> first_row;    // [L]; not for token_major.
+  std::vector<int32_t> num_dropped;  // [L]
+  std::vector<Row> rows;             // Expert after expert; not for token_major.
+  std::vector<TokenRow> tokens;      // token_major: those with a route to this rank.
+  std::vector<int32_t> topk_idx;     // token_major: [W / R * M, K], local experts.
+  std::vector<float> topk_weights;   // token_major: [W / R * M, K].
 };
 
 // `padded_rows`: rows per expert of the caller's expert_padded tensor; not used by the other layouts.
@@ -56,8 +61,12 @@ std::vector<std::byte> expert_row(const Shape& shape, Values values, int expert,
 std::vector<std::byte> token_row(const Shape& shape, Values values, int rank, const std::byte* x,
                                  const std::byte* scales, const int32_t* topk_idx, const float* topk_weights);
 
-// y [T, H] of the rank that gave `input`.
-std::vector<std::byte> expected_combine(const Shape& shape, Values values, const RankInput& input);
+// What a rank gave to the batch, with -2 for the routes that are dropped where they go: the token still has them.
+RankInput without_dropped(const Shape& shape, const Batch& batch, int rank);
+
+// y [T, H] of the rank that gave `input`, of which no route is dropped; onto `before`, if that is not empty.
+std::vector<std::byte> expected_combine(const Shape& shape, Values values, const RankInput& input,
+                                        const std::vector<std::byte>& before = {});
 
 // What a rank sends in one dispatch and gets back in its combine.
 struct Traffic {

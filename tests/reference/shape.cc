@@ -67,10 +67,13 @@ std::string describe(const Shape& shape) {
   if (shape.dispatch_dtype == DType::kBytes) text << "[" << shape.token_bytes << "]";
   text << " scales=" << kScales[static_cast<int>(shape.scales)];
   if (shape.scales == Scales::kBytes) text << "[" << shape.scale_bytes << "]";
+  if (shape.quantise != Quantise::kNone)
+    text << " quantised" << (shape.quantise == Quantise::kPowerOfTwo ? " to powers of two" : "");
   text << " rows=" << dtype_name(shape.row_dtype) << " y=" << dtype_name(shape.output_dtype)
        << " layout=" << kLayouts[static_cast<int>(shape.layout)] << " alignment=" << shape.alignment << " weights "
        << kWeights[static_cast<int>(shape.weights)] << (shape.distinct_experts ? " distinct" : "");
   if (shape.replicas > 1) text << " R=" << shape.replicas;
+  if (shape.max_recv_tokens > 0) text << " at most " << shape.max_recv_tokens << " rows";
   return text.str();
 }
 

@@ -10,6 +10,7 @@ namespace reference {
 
 enum class Layout { kExpertPadded, kExpertPacked, kTokenMajor };
 enum class Scales { kNone, kF32, kUe8m0, kBytes };
+enum class Quantise { kNone, kLargest, kPowerOfTwo };
 enum class Weights { kAtDispatch, kAtCombine };
 
 struct Shape {
@@ -21,18 +22,24 @@ struct Shape {
   DType dispatch_dtype = DType::kBf16;
   int64_t token_bytes = 0;  // Of a row of x when dispatch_dtype is bytes.
   Scales scales = Scales::kNone;
-  int64_t scale_bytes = 0;  // Of a token's scales when they are opaque.
+  int64_t scale_bytes = 0;              // Of a token's scales when they are opaque.
+  Quantise quantise = Quantise::kNone;  // Tokens are given in bf16.
   DType row_dtype = DType::kBf16;
   DType output_dtype = DType::kBf16;
   Layout layout = Layout::kExpertPadded;
   int64_t alignment = 1;
   Weights weights = Weights::kAtDispatch;
   bool distinct_experts = false;
-  int replicas = 1;  // Consecutive ranks that hold the same tokens.
+  int replicas = 1;             // Consecutive ranks that hold the same tokens.
+  int64_t max_recv_tokens = 0;  // Rows of an expert (padded) or of all of a rank with padding (packed); 0: any number.
 
   // A row of x, in elements and in bytes.
   int64_t row_elements() const { return dispatch_dtype == DType::kBytes ? token_bytes : hidden; }
   int64_t row_bytes() const { return row_elements() * dtype_bytes(dispatch_dtype); }
+
+  // What a rank gives to dispatch: x, and whether there are scales with it.
+  DType given_dtype() const { return quantise == Quantise::kNone ? dispatch_dtype : DType::kBf16; }
+  bool gives_scales() const { return quantise == Quantise::kNone && num_scales() > 0; }
 
   DType scale_dtype() const;
   // Scales of one token, in elements; 0 without scales.

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -19,11 +20,12 @@ while [ $# -gt 0 ]; do
   shift
 done
 """
+SERIES = [{"shape": {"experts": 8, "topk": 2, "hidden": 16, "dispatch_dtype": dtype, "scales": "none", "layout": "padded",
+                     "weights": "dispatch"}, "calls": "fused", "transport": "nvlink",
+           "points": [{"tokens": 1, "pair_us": {"median": 7.5, "p10": 7, "p90": 8}, "wrong": 0}], "failures": []}
+          for dtype in ("f8_e4m3", "bf16")]
 DOCUMENT = {"schema": "moeway.bench/1", "commit": None, "device": None, "job": {"ranks": 2, "ranks_as": "threads", "sets": 1},
-            "series": [{"shape": {"experts": 8, "topk": 2, "hidden": 16, "dispatch_dtype": "bf16", "scales": "none",
-                                  "layout": "padded", "weights": "dispatch"}, "calls": "fused", "transport": "nvlink",
-                        "points": [{"tokens": 1, "pair_us": {"median": 7.5}, "wrong": 0}], "failures": []}],
-            "baselines": []}
+            "series": SERIES, "baselines": []}
 
 
 class GpuVisit(unittest.TestCase):
@@ -33,14 +35,17 @@ class GpuVisit(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         for name in ("tools", "programs", "build/gpu-visit/cli", "build/gpu-visit/tests", "results"):
             (self.root / name).mkdir(parents=True)
-        for name in ("gpu_visit.sh", "bench_results.py"):
+        for name in ("gpu_visit.sh", "bench_results.py", "plot_latency.py", "svg_chart.py"):
             shutil.copy(ROOT / "tools" / name, self.root / "tools")
+        (self.root / "bench").mkdir()
+        shutil.copy(ROOT / "bench" / "reference_figures.json", self.root / "bench")
         self.program("programs/nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && printf 'GPU 0: A\\nGPU 1: B\\n'\n")
+        self.program("programs/python3", f"#!/bin/sh\n[ \"$2\" = 'import torch, pytest' ] && exit 1\nexec {sys.executable} \"$@\"\n")
         self.program("programs/compute-sanitizer", "#!/bin/sh\necho sanitizing\n")
         self.program("build/gpu-visit/cli/moeway", MOEWAY)
         (self.root / "build/gpu-visit/cli/document.json").write_text(json.dumps(DOCUMENT), encoding="utf-8")
-        self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\n")
-        self.program("build/gpu-visit/tests/kernels_cuda_test", "#!/bin/sh\n")
+        for name in ("kernels_cuda_test", "gpu_test", "gpu_input_test", "gpu_processes_test", "issues_gpu_test"):
+            self.program(f"build/gpu-visit/tests/{name}", "#!/bin/sh\n")
 
     def program(self, name, text):
         (self.root / name).write_text(text, encoding="utf-8")
@@ -56,13 +61,14 @@ class GpuVisit(unittest.TestCase):
         done = self.visit("--steps", "tests,jobs,bench,sanitizer", "--layouts", "padded", "--sets", "1", "--commit", "abc")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         steps = (self.root / "results/steps.txt").read_text(encoding="utf-8")
-        for step in ("gpu_test", "kernels_cuda_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
-                     "bench split-sets1", "memcheck", "racecheck"):
+        for step in ("gpu_test", "gpu_input_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
+                     "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
             self.assertRegex(steps, rf"(?m)^ok +\d+ s  {step}$")
+        self.assertRegex(steps, r"(?m)^SKIPPED +0 s  python tests: torch or pytest is missing$")
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
-        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 4)
+        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 5)
         self.assertIn("commit abc, 2 GPUs, 2 ranks", done.stdout)
         self.assertRegex(done.stdout, r"bf16, padded, fused, 1 set +7\.50")
         self.assertLessEqual(len(os.listdir(self.root / "results")), 8)
@@ -75,6 +81,14 @@ class GpuVisit(unittest.TestCase):
         self.assertRegex(done.stdout, r"FAILED +\d+ s  bench packed-sets1 \(exit code 1\)\n(    .*\n)*    packed is broken\n")
         self.assertRegex(done.stdout, r"ok +\d+ s  kernels_cuda_test\n")
         self.assertRegex(done.stdout, r"ok +\d+ s  bench padded-sets1\n")
+
+    def test_tests_that_were_left_out_are_named(self):
+        self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\necho 'needs 2 CUDA devices, this machine has 1'\n")
+        self.program("build/gpu-visit/tests/issues_gpu_test", "#!/bin/sh\necho '[  SKIPPED ] Rule.Holds (3 ms)'\necho '[  SKIPPED ] Rule.Holds'\n")
+        done = self.visit("--steps", "tests")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: needs 2 CUDA devices, this machine has 1\n")
+        self.assertEqual(done.stdout.count("    [  SKIPPED ] Rule.Holds\n"), 2)  # Threads, and processes.
 
     def test_steps_without_time_left_are_no_success(self):
         done = self.visit("--steps", "tests", "--seconds", "1")

@@ -1,18 +1,20 @@
 """tools/bench_results.py and tools/plot_latency.py: what they take from the JSON of `moeway bench`, and what they refuse."""
 
 import copy
-import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import bench_results  # noqa: E402
 import plot_latency  # noqa: E402
+import svg_chart  # noqa: E402
 
 
 def point(tokens, median, wrong=0):
@@ -104,16 +106,32 @@ class BenchResults(unittest.TestCase):
         other["series"][0]["shape"]["hidden"] = 2048
         self.assertEqual(plot_latency.reference_curves(reference, [other]), [])
 
-    def test_draws_svg_or_says_what_is_missing(self):
-        output = str(pathlib.Path(self.folder.name, "latency.svg"))
-        done = self.call("plot_latency.py", "--output", output, self.write("a.json", DOCUMENT))
-        if importlib.util.find_spec("matplotlib") is None:
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("plot_latency: matplotlib is missing", done.stderr)
-            self.assertFalse(pathlib.Path(output).exists())
-        else:
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("<svg", pathlib.Path(output).read_text(encoding="utf-8"))
+    def test_parts_of_a_series_are_one_curve_and_other_settings_another(self):
+        part, fewer = copy.deepcopy(DOCUMENT), copy.deepcopy(DOCUMENT)
+        part["series"][0]["points"] = [point(4096, 300), point(1, 99)]
+        fewer["job"]["num_sms"] = 16
+        curves = plot_latency.measured_curves([DOCUMENT, part, fewer])
+        self.assertEqual([label.split(", ")[-2:] for label, _ in curves], [["fused", "1 set"], ["16 SMs", "1 set"]])
+        self.assertEqual([(tokens, median) for tokens, median, _, _ in curves[0][1]], [(1, 7.25), (128, 15.5), (4096, 300)])
+
+    def test_draws_every_point_of_every_curve(self):
+        output = pathlib.Path(self.folder.name, "latency.svg")
+        done = self.call("plot_latency.py", "--reference", "none", "--output", output, self.write("a.json", DOCUMENT))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        svg = xml.etree.ElementTree.parse(output).getroot()
+        texts = [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("moeway, f8_e4m3 + f32 scales, padded, fused, 1 set", texts)
+        self.assertIn("copy, f8_e4m3 + f32 scales (same run)", texts)
+        # Three points, and two in the legend for each of the two curves.
+        self.assertEqual(len(list(svg.iter("{http://www.w3.org/2000/svg}circle"))), 3 + 2 * 2)
+
+    def test_places_are_logarithmic(self):
+        svg = svg_chart.chart([svg_chart.Curve("a & b", [(1, 10), (8, 1000)]), svg_chart.Curve("c", [(2, 100)])], "t", "x", "y")
+        circles = [(float(x), float(y)) for x, y in re.findall(r'circle cx="([0-9.]+)" cy="([0-9.]+)"', svg)]
+        first, last, between = circles[0], circles[1], circles[4]
+        self.assertAlmostEqual((between[0] - first[0]) / (last[0] - first[0]), 1 / 3, places=2)
+        self.assertAlmostEqual((between[1] - first[1]) / (last[1] - first[1]), 1 / 2, places=2)
+        self.assertIn("a &amp; b", svg)
 
     def test_nothing_to_draw_is_an_error(self):
         done = self.call("plot_latency.py", "--dtype", "f16", self.write("a.json", DOCUMENT))

@@ -19,6 +19,7 @@ using ::moeway::testing::all_well;
 using ::moeway::testing::gather_outcome;
 using ::moeway::testing::gathers_in_rank_order;
 using ::moeway::testing::in_ms;
+using ::moeway::testing::outcome_when_one_gives_up;
 using ::moeway::testing::RankProcesses;
 using ::moeway::testing::run_processes;
 using ::moeway::testing::TemporaryDirectory;
@@ -135,6 +136,40 @@ TEST(Local, RefusesWrongArguments) {
   EXPECT_THAT(meet_local(directory.path(), 2, 2, kPatience).status().message(), HasSubstr("rank is 2"));
   EXPECT_THAT(meet_local(directory.path(), 0, 0, kPatience).status().message(), HasSubstr("num_ranks is 0"));
   EXPECT_THAT(meet_local(directory.path(), 0, 2, milliseconds(0)).status().message(), HasSubstr("timeout is 0 ms"));
+}
+
+TEST(Local, TellsEverybodyOfARankThatGivesUp) {
+  for (const int odd : {0, 1}) {
+    const TemporaryDirectory directory;
+    const auto outcomes = run_processes(3, [&](int rank) -> std::string {
+      const auto collective = meet_local(directory.path(), rank, 3, kPatience);
+      return outcome_when_one_gives_up(*collective.value(), odd);
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(outcomes[static_cast<size_t>(rank)],
+                fmt::format("OUT_OF_MEMORY: {}no room", rank == odd ? "" : fmt::format("rank {}: ", odd)));
+    }
+  }
+}
+
+// A fork's copy of a connection is let go without a word, and says nothing for its parent.
+TEST(Local, IsNotDisturbedByAFork) {
+  const TemporaryDirectory directory;
+  const auto outcomes = run_processes(3, [&](int rank) -> std::string {
+    auto collective = meet_local(directory.path(), rank, 3, kPatience);
+    if (!collective.ok()) return collective.status().to_string();
+    const auto in_fork = run_processes(1, [&](int) {
+      std::unique_ptr<Collective> copy = std::move(collective).value();
+      copy->abandon(Status(MOEWAY_INTERNAL, "not for the others"));
+      const Status refused = copy->all_gather_value(1, in_ms(1000)).status();
+      copy.reset();
+      return refused.to_string();
+    });
+    if (in_fork[0] != fmt::format("WRONG_STATE: this process is a fork of rank {}'s, and no rank", rank))
+      return "in the fork: " + in_fork[0];
+    return gathers_in_rank_order(*collective.value());
+  });
+  EXPECT_EQ(outcomes, all_well(3));
 }
 
 TEST(Local, BearsTheLongestTimeout) {
@@ -265,8 +300,8 @@ TEST(Local, WaitsForARankThatStandsStillForAWhile) {
   EXPECT_THAT(ranks.outcomes(kPatience), Each("OK"));
 }
 
-// Kills ranks at moments spread over the meeting and the first gathers. Nobody may hang, and what a killed rank 0 leaves
-// at the most, its socket, must not disturb the next job.
+// Kills ranks at moments spread over the meeting and the first gathers. Nobody may hang, and what a killed rank 0 leaves,
+// its socket, is removed by those who are still there.
 TEST(Local, SurvivesKillsAtAnyMoment) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -284,7 +319,7 @@ TEST(Local, SurvivesKillsAtAnyMoment) {
     ranks.send(victim, SIGKILL);
     EXPECT_THAT(ranks.outcomes(milliseconds(6000)),
                 Each(AnyOf("OK", "killed by signal 9", HasSubstr("PEER_LOST"), HasSubstr("DEADLINE_EXCEEDED"))));
-    EXPECT_THAT(directory.entries(), Each("moeway.socket"));
+    EXPECT_THAT(directory.entries(), IsEmpty());
   }
   EXPECT_EQ(run_processes(3, [&](int rank) { return meet_and_gather(directory.path(), rank, 3); }), all_well(3));
   EXPECT_THAT(directory.entries(), IsEmpty());

@@ -16,6 +16,7 @@ using ::moeway::testing::all_well;
 using ::moeway::testing::gather_outcome;
 using ::moeway::testing::gathers_in_rank_order;
 using ::moeway::testing::in_ms;
+using ::moeway::testing::outcome_when_one_gives_up;
 using ::moeway::testing::run_threads;
 using ::testing::AllOf;
 using ::testing::Each;
@@ -111,6 +112,16 @@ TEST(Threads, NoticeAtOnceARankThatLeaves) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     for (const size_t rank : {0u, 2u}) EXPECT_THAT(outcomes[rank], AllOf(HasSubstr("PEER_LOST"), HasSubstr("rank 1")));
   }
+}
+
+TEST(Threads, TellEverybodyOfARankThatGivesUp) {
+  const auto meeting = meeting_of(3);
+  const auto outcomes = run_threads(3, [&](int rank) {
+    const auto collective = meet_threads(meeting, rank);
+    return outcome_when_one_gives_up(*collective.value(), 1);
+  });
+  for (const size_t rank : {0u, 2u}) EXPECT_EQ(outcomes[rank], "OUT_OF_MEMORY: rank 1: no room");
+  EXPECT_EQ(outcomes[1], "OUT_OF_MEMORY: no room");
 }
 
 TEST(Threads, MayLeaveOnceTheyHaveTheResult) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "cli/experts.h"
 #include "cli/numbers.h"
@@ -261,13 +262,17 @@ TEST(SumOracle, GivesZeroToATokenWithoutRoutes) {
 
 // What the whole check rests on: rows of experts are never rounded, whatever the types.
 TEST(Pattern, RowsOfExpertsAreExactInEveryRowType) {
-  const std::pair<DType, Scales> kinds[] = {
-      {kBf16, kScalesNone}, {kF16, kScalesNone}, {kF32, kScalesNone}, {kF8E4M3, kScalesF32}, {kF8E4M3, kScalesUe8m0}};
-  for (const auto& [dtype, scales] : kinds) {
+  const std::tuple<DType, Scales, Quantise> kinds[] = {
+      {kBf16, kScalesNone, kQuantiseNone},         {kF16, kScalesNone, kQuantiseNone},
+      {kF32, kScalesNone, kQuantiseNone},          {kF8E4M3, kScalesF32, kQuantiseNone},
+      {kF8E4M3, kScalesUe8m0, kQuantiseNone},      {kF8E4M3, kScalesF32, kQuantiseLargest},
+      {kF8E4M3, kScalesUe8m0, kQuantisePowerOfTwo}};
+  for (const auto& [dtype, scales, quantise] : kinds) {
     AllToAllConfig config;
     config.hidden = 1280;
     config.dispatch_dtype = dtype;
     config.scales = scales;
+    config.quantise = quantise;
     AllToAllSizes sizes{};
     sizes.row_bytes = 1280 * moeway_dtype_bytes(dtype);
     sizes.num_scales = scales == kScalesNone ? 0 : 10;

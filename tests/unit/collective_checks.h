@@ -52,4 +52,11 @@ inline std::string gather_outcome(Collective& collective, size_t bytes, int ms) 
   return status.to_string();
 }
 
+// What the ranks hear when rank `odd` gives up while the others are in a gather, or before.
+inline std::string outcome_when_one_gives_up(Collective& collective, int odd) {
+  if (collective.rank() != odd) return gather_outcome(collective, 100, 20000);
+  collective.abandon(Status(MOEWAY_OUT_OF_MEMORY, "no room"));
+  return gather_outcome(collective, 100, 20000);
+}
+
 }  // namespace moeway::testing

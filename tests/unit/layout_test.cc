@@ -91,16 +91,13 @@ TEST(HeapLayout, RegionsDoNotOverlapAndFillTheHeap) {
         map.take(layout.counts(epoch, src), static_cast<int64_t>(sizeof(CountsHead)) + 8 * shape.experts.max_local(),
                  16);
         for (int64_t i = 0; i < shape.max_share(); ++i) map.take(layout.header(epoch, src, i), layout.header_bytes, 16);
-        if (src % shape.replicas != 0) {  // A group's tokens have one place each, whoever sends them.
-          ASSERT_EQ(layout.payload(epoch, src, 1), layout.payload(epoch, src - 1, 1));
-          ASSERT_EQ(layout.payload_signal(epoch, src, 1), layout.payload_signal(epoch, src - 1, 1));
-          continue;
-        }
+      }
+      for (int32_t group = 0; group < shape.num_groups(); ++group) {
         for (int64_t i = 0; i < shape.max_tokens; ++i) {
-          map.take(layout.payload(epoch, src, i), shape.row_bytes, 16);
+          map.take(layout.payload(epoch, group, i), shape.row_bytes, 16);
           if (shape.scales_bytes > 0)
-            map.take(layout.payload(epoch, src, i) + shape.token().scales_offset(), shape.scales_bytes, 16);
-          map.take(layout.payload_signal(epoch, src, i), 8, 8);
+            map.take(layout.payload(epoch, group, i) + shape.token().scales_offset(), shape.scales_bytes, 16);
+          map.take(layout.payload_signal(epoch, group, i), 8, 8);
         }
       }
       for (int64_t token = 0; token < shape.max_tokens; ++token) {
@@ -125,6 +122,7 @@ TEST(WorkspaceLayout, RegionsDoNotOverlap) {
     Map map(layout.bytes());
     for (int team = 0; team < kMaxTeams; ++team) map.take(layout.epoch(team), 8, 8);
     map.take(layout.counters(), sizeof(Counters), 8);
+    for (int r = 0; r < shape.num_ranks(); ++r) map.take(layout.peer_counters(r), sizeof(PeerCounters), 8);
     map.take(layout.one(), 4, 4);
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
       map.take(layout.num_tokens(epoch), 4, 4);

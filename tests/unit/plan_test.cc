@@ -38,6 +38,22 @@ TEST(Plan, RefusesWhatCannotBeWithArgumentValueAndExpectation) {
       {"topk 0", [](Config& c) { c.topk = 0; }, "topk is 0, expected 1 to num_experts = 60"},
       {"topk above E", [](Config& c) { c.topk = 61; }, "topk is 61, expected 1 to num_experts = 60"},
       {"hidden", [](Config& c) { c.hidden = 0; }, "hidden is 0, expected 1 to"},
+      {"a negative bound", [](Config& c) { c.max_recv_tokens = -1; }, "max_recv_tokens is -1, expected at least 0"},
+      {"no such overflow", [](Config& c) { c.overflow = static_cast<moeway_overflow>(2); },
+       "overflow is 2, which is no such value (0 to 1)"},
+      {"a bound between two alignments",
+       [](Config& c) {
+         c.layout = MOEWAY_EXPERT_PACKED;
+         c.alignment = 16;
+         c.max_recv_tokens = 40;
+       },
+       "max_recv_tokens is 40 with layout expert_packed, expected a multiple of alignment = 16"},
+      {"a bound of tokens",
+       [](Config& c) {
+         c.layout = MOEWAY_TOKEN_MAJOR;
+         c.max_recv_tokens = 128;
+       },
+       "max_recv_tokens is 128 with layout token_major, expected 0 or at least ranks * max_tokens"},
       {"tokens", [](Config& c) { c.max_tokens = 0; }, "max_tokens is 0, expected 1 to"},
       {"tokens above 32 bits", [](Config& c) { c.max_tokens = int64_t{1} << 31; },
        "max_tokens is 2147483648, expected 1 to 2147483647"},

@@ -1,4 +1,4 @@
-"""The structs of include/moeway/c_api.h, field by field. tests/python/test_c_api.py compares them with the header."""
+"""The structs of include/moeway/c_api.h and c_api_stats.h, field by field. tests/python/test_c_api.py compares them with the header."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class ConfigStruct(VersionedStruct):
         ("token_bytes", c_int64),
         ("scales", c_int32),
         ("scale_bytes", c_int64),
+        ("quantise", c_int32),
         ("row_dtype", c_int32),
         ("output_dtype", c_int32),
         ("layout", c_int32),
@@ -59,6 +60,8 @@ class ConfigStruct(VersionedStruct):
         ("weights", c_int32),
         ("distinct_experts", c_int32),
         ("replicas", c_int32),
+        ("max_recv_tokens", c_int64),
+        ("overflow", c_int32),
         ("execution", c_int32),
         ("num_warps", c_int32),
         ("timeout_ms", c_int64),
@@ -97,6 +100,7 @@ class InputStruct(VersionedStruct):
         ("scales", TensorStruct),
         ("topk_idx", TensorStruct),
         ("topk_weights", TensorStruct),
+        ("num_tokens", TensorStruct),
     ]
 
 
@@ -113,6 +117,7 @@ class OutputStruct(VersionedStruct):
         ("row_weight", TensorStruct),
         ("topk_idx", TensorStruct),
         ("topk_weights", TensorStruct),
+        ("num_dropped", TensorStruct),
     ]
 
 
@@ -125,6 +130,21 @@ class StatsStruct(VersionedStruct):
         ("tokens_sent", c_int64),
         ("routes_sent", c_int64),
         ("rows_received", c_int64),
+        ("rows_dropped", c_int64),
         ("dispatch_sent_bytes", c_int64),
         ("combine_sent_bytes", c_int64),
+    ]
+
+
+class PeerStatsStruct(VersionedStruct):
+    """moeway_peer_stats."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tokens_sent", c_int64),
+        ("tokens_received", c_int64),
+        ("dispatch_sent_bytes", c_int64),
+        ("dispatch_received_bytes", c_int64),
+        ("combine_sent_bytes", c_int64),
+        ("waited_ns", c_int64),
     ]

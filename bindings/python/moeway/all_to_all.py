@@ -11,18 +11,19 @@ import ctypes
 import dataclasses
 from ctypes import c_void_p
 from types import TracebackType
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from moeway import _arrays
 from moeway._library import call, lib
 from moeway._streams import current_stream, stream_pointer
-from moeway._structs import InputStruct, OutputStruct, RoutingStruct, StatsStruct, TensorStruct
+from moeway._structs import InputStruct, OutputStruct, PeerStatsStruct, RoutingStruct, StatsStruct, TensorStruct
 from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig, AllToAllSizes, sizes_of
-from moeway.enums import DeviceType, DType, Layout, Scales
+from moeway.enums import DeviceType, DType, Layout, Quantise, Scales
+from moeway.errors import InvalidArgumentError
 from moeway.tensor import TensorLike, struct_of
 
-__all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "Routing"]
+__all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "PeerStats", "Routing"]
 
 _SCALES_DTYPES = {Scales.F32: DType.F32, Scales.UE8M0: DType.UE8M0, Scales.BYTES: DType.BYTES}
 
@@ -32,7 +33,7 @@ class Routing(NamedTuple):
 
     object: int  # the AllToAll it came from
     dispatch: int  # its how-manieth dispatch, from 1
-    num_tokens: int  # T of the dispatch, and so of y
+    num_tokens: int  # T of the dispatch, the rows of x, and so of y
     kind: str  # the library of the dispatch's tensors: where outputs come from that the caller does not give
     is_unweighted: bool = False  # combine takes every weight as 1
 
@@ -55,12 +56,13 @@ class DispatchOutput:
 
     x: TensorLike = None
     scales: TensorLike = None
-    num_rows: TensorLike = None  # int32 [L]: rows of each local expert
+    num_rows: TensorLike = None  # int32 [L]: rows of each local expert, without dropped ones
     first_row: TensorLike = None  # int64 [L], optional, not token_major: first row of each expert
     row_source: TensorLike = None  # int32 [..., 3], optional, not token_major: source rank, token, k
     row_weight: TensorLike = None  # f32 [..., 1], optional, weights at dispatch, not token_major
     topk_idx: TensorLike = None  # token_major: int32 [W / R * M, K], local experts, -1 for none here
     topk_weights: TensorLike = None  # token_major: f32 [W / R * M, K]
+    num_dropped: TensorLike = None  # int32 [L], optional: rows of each expert that there was no room for
 
 
 class AllToAllStats(NamedTuple):
@@ -70,8 +72,20 @@ class AllToAllStats(NamedTuple):
     tokens_sent: int  # (token, destination rank) pairs
     routes_sent: int
     rows_received: int
+    rows_dropped: int  # that max_recv_tokens had no room for
     dispatch_sent_bytes: int
     combine_sent_bytes: int
+
+
+class PeerStats(NamedTuple):
+    """What this rank and a peer have exchanged since creation: moeway_peer_stats."""
+
+    tokens_sent: int
+    tokens_received: int
+    dispatch_sent_bytes: int
+    dispatch_received_bytes: int
+    combine_sent_bytes: int
+    waited_ns: int  # how long this rank has waited for it
 
 
 class AllToAll:
@@ -84,28 +98,39 @@ class AllToAll:
 
     def __init__(self, communicator: Communicator, config: Optional[AllToAllConfig] = None, **fields: Any) -> None:
         self._handle = c_void_p()
-        if config is not None and fields:
-            raise TypeError(f"config is given, and so are {', '.join(fields)}: expected one or the other")
-        self.config: AllToAllConfig = AllToAllConfig(**fields) if config is None else config
         self._communicator = communicator  # Its callback may be called at creation.
+        try:
+            if config is not None and fields:
+                raise TypeError(f"config is given, and so are {', '.join(fields)}: expected one or the other")
+            self.config: AllToAllConfig = AllToAllConfig(**fields) if config is None else config
+            struct = self.config.to_struct()
+        except Exception:
+            # The other ranks are on their way: they hear that this one has no config, rather than wait for it.
+            lib.moeway_all_to_all_create(communicator._handle, None, ctypes.byref(self._handle))
+            raise
         self._device_type, self._device_index = communicator.device_type, communicator.device_index
         self._rank, self._size = communicator.rank, communicator.size
         # What raw elements are taken for.
-        self._expected = {"x": self.config.dispatch_dtype, "scales": _SCALES_DTYPES.get(self.config.scales)}
+        scales = _SCALES_DTYPES.get(self.config.scales)
+        self._expected = {"x": self.config.dispatch_dtype, "scales": scales}
+        quantises = self.config.quantise != Quantise.NONE
+        self._expected_in = {"x": DType.BF16} if quantises else self._expected
         self._pinned_stream: Optional[Tuple[Optional[int]]] = None
         communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
-                                     ctypes.byref(self.config.to_struct()), ctypes.byref(self._handle))
+                                     ctypes.byref(struct), ctypes.byref(self._handle))
         self.sizes: AllToAllSizes = sizes_of(self.config, self._rank, self._size)
 
     def dispatch_send(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
-                      scales: Optional[TensorLike] = None) -> Routing:
+                      scales: Optional[TensorLike] = None, num_tokens: Optional[TensorLike] = None) -> Routing:
         """Sends x[t] (and its scales) once to every rank that owns one of t's experts. Never waits for a peer.
 
-        x [T, H] dispatch_dtype ([T, token_bytes] for bytes), topk_idx [T, K] int32 or int64 with -1 for no route,
-        topk_weights [T, K] f32 with weights at dispatch and else None, scales [T, num_scales]. Strides may be any.
+        x [T, H] dispatch_dtype (bf16 with quantise; [T, token_bytes] for bytes), topk_idx [T, K] int32 or int64 with
+        -1 for no route, topk_weights [T, K] f32 with weights at dispatch and else None, scales [T, num_scales]. Strides
+        may be any. num_tokens: an int32 tensor of one element on the rank's device, read when the call runs (in a
+        replayed graph at each replay): only that many rows are tokens, and combine leaves y behind them as it is.
         """
         self._follow_stream()
-        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
         call(lib.moeway_dispatch_send, self._handle, ctypes.byref(given), ctypes.byref(routing))
         return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x))
 
@@ -120,12 +145,12 @@ class AllToAll:
         return output
 
     def dispatch(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
-                 scales: Optional[TensorLike] = None,
-                 output: Optional[DispatchOutput] = None) -> Tuple[Routing, DispatchOutput]:
+                 scales: Optional[TensorLike] = None, output: Optional[DispatchOutput] = None,
+                 num_tokens: Optional[TensorLike] = None) -> Tuple[Routing, DispatchOutput]:
         """dispatch_send and dispatch_recv in one call."""
         self._follow_stream()
         output = self.allocate_output(_arrays.kind_of(x)) if output is None else output
-        given, routing = self._input(x, topk_idx, topk_weights, scales), RoutingStruct()
+        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
         call(lib.moeway_dispatch, self._handle, ctypes.byref(given), ctypes.byref(self._output(output)),
              ctypes.byref(routing))
         return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x)), output
@@ -139,26 +164,27 @@ class AllToAll:
         call(lib.moeway_combine_send, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)))
 
     def combine_recv(self, routing: Routing, topk_weights: Optional[TensorLike] = None,
-                     y: Optional[TensorLike] = None) -> TensorLike:
+                     y: Optional[TensorLike] = None, *, add: bool = False) -> TensorLike:
         """Waits for the results of this rank's tokens and writes their sums to y [T, H] output_dtype; returns it.
 
         topk_weights [T, K] f32 with weights at combine, else None, as for routing.unweighted(). y: by default a new
-        array.
+        array. add: onto what y holds, in float32, rounded once; tokens without routes leave it as it is.
         """
         self._follow_stream()
-        y = self._allocate_y(routing) if y is None else y
+        y = self._given_y(routing, y, add)
         weights, results = self._results(topk_weights, y)
-        call(lib.moeway_combine_recv, self._handle, routing.to_struct(), weights, ctypes.byref(results))
+        call(lib.moeway_combine_recv_add if add else lib.moeway_combine_recv, self._handle, routing.to_struct(),
+             weights, ctypes.byref(results))
         return y
 
     def combine(self, routing: Routing, rows: TensorLike, topk_weights: Optional[TensorLike] = None,
-                y: Optional[TensorLike] = None) -> TensorLike:
+                y: Optional[TensorLike] = None, *, add: bool = False) -> TensorLike:
         """combine_send and combine_recv in one call."""
         self._follow_stream()
-        y = self._allocate_y(routing) if y is None else y
+        y = self._given_y(routing, y, add)
         weights, results = self._results(topk_weights, y)
-        call(lib.moeway_combine, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)), weights,
-             ctypes.byref(results))
+        call(lib.moeway_combine_add if add else lib.moeway_combine, self._handle, routing.to_struct(),
+             ctypes.byref(self._rows(rows)), weights, ctypes.byref(results))
         return y
 
     def view(self, routing: Routing) -> Tuple[TensorLike, Optional[TensorLike]]:
@@ -173,7 +199,8 @@ class AllToAll:
         return _arrays.view(x, routing.kind, self), _arrays.view(scales, routing.kind, self) if there else None
 
     def allocate_output(self, kind: str = "numpy", *, in_heap: bool = False, first_row: bool = True,
-                        row_source: bool = True, row_weight: bool = False) -> DispatchOutput:
+                        row_source: bool = True, row_weight: bool = False,
+                        num_dropped: bool = False) -> DispatchOutput:
         """A DispatchOutput that fits, of "numpy", "ml_dtypes", "torch" or "cupy" arrays, which hold anything.
 
         in_heap: without x and scales, for view() (token_major only).
@@ -185,6 +212,8 @@ class AllToAll:
         else:
             leading = (sizes.max_rows,)
         output = DispatchOutput(num_rows=self._empty(kind, (sizes.num_local_experts,), DType.I32))
+        if num_dropped:
+            output.num_dropped = self._empty(kind, (sizes.num_local_experts,), DType.I32)
         if not in_heap:
             output.x = self._empty(kind, (*leading, sizes.row_bytes // dtype.element_bytes), dtype)
             if config.scales != Scales.NONE:
@@ -210,10 +239,18 @@ class AllToAll:
         self._pinned_stream = None if stream is None else (stream_pointer(stream),)
 
     def stats(self) -> AllToAllStats:
-        """What this rank has moved since creation."""
+        """What this rank has moved since creation. Waits for nothing: kernels of a CUDA rank may still be counting."""
         struct = StatsStruct()
         call(lib.moeway_all_to_all_get_stats, self._handle, ctypes.byref(struct))
         return AllToAllStats(*(getattr(struct, name) for name in AllToAllStats._fields))
+
+    def peer_stats(self) -> List[PeerStats]:
+        """What this rank has exchanged with each rank, and how long it waited for it. Waits for nothing, as stats()."""
+        structs = (PeerStatsStruct * self._size)()
+        for struct in structs:
+            struct.struct_size = ctypes.sizeof(PeerStatsStruct)
+        call(lib.moeway_all_to_all_get_peer_stats, self._handle, self._size, structs)
+        return [PeerStats(*(getattr(struct, name) for name in PeerStats._fields)) for struct in structs]
 
     def status(self) -> None:
         """Raises the failure that ended this object's use, if there is one; once it is closed, WrongStateError."""
@@ -248,21 +285,26 @@ class AllToAll:
         return _arrays.empty(kind, shape, dtype, self._device_type, self._device_index)
 
     def _input(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike],
-               scales: Optional[TensorLike]) -> InputStruct:
+               scales: Optional[TensorLike], num_tokens: Optional[TensorLike]) -> InputStruct:
         struct = InputStruct()
-        self._fill(struct, {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}, False)
+        tensors = {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}
+        if num_tokens is not None:  # In c_api.h a tensor without dimensions is none.
+            tensors["num_tokens"] = num_tokens.reshape(1) if getattr(num_tokens, "ndim", 1) == 0 else num_tokens
+        self._fill(struct, tensors, self._expected_in, False)
         return struct
 
     def _output(self, output: DispatchOutput) -> OutputStruct:
         struct = OutputStruct()
-        self._fill(struct, {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}, True)
+        tensors = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+        self._fill(struct, tensors, self._expected, True)
         return struct
 
-    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], write: bool) -> None:
+    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], expected: Dict[str, Optional[DType]],
+              write: bool) -> None:
         # Fields are copies; what keeps the memory alive hangs on the originals.
         struct.originals = []
         for name, value in tensors.items():
-            tensor = self._struct(name, value, self._expected.get(name), write)
+            tensor = self._struct(name, value, expected.get(name), write)
             struct.originals.append(tensor)
             setattr(struct, name, tensor)
 
@@ -273,5 +315,9 @@ class AllToAll:
         weights = None if topk_weights is None else ctypes.byref(self._struct("topk_weights", topk_weights, None))
         return weights, self._struct("y", y, self.config.output_dtype, write=True)
 
-    def _allocate_y(self, routing: Routing) -> TensorLike:
+    def _given_y(self, routing: Routing, y: Optional[TensorLike], add: bool) -> TensorLike:
+        if y is not None:
+            return y
+        if add:
+            raise InvalidArgumentError("y is None with add, expected the tensor to add onto")
         return self._empty(routing.kind, (routing.num_tokens, self.config.hidden), self.config.output_dtype)

@@ -41,7 +41,11 @@ class Communicator:
 
     def __init__(self, bootstrap: Bootstrap, *, device: Any = "cpu", timeout_ms: Optional[int] = None) -> None:
         self._handle = c_void_p()
-        self.device_type, self.device_index = _device_of(device)
+        try:
+            self.device_type, self.device_index = _device_of(device)
+        except Exception:
+            lib.moeway_bootstrap_destroy(bootstrap._release())  # The other ranks hear of it rather than wait.
+            raise
         options = CommunicatorOptionsStruct()
         options.timeout_ms = lib.moeway_default_timeout_ms() if timeout_ms is None else timeout_ms
         options.device_type, options.device_index = self.device_type, self.device_index

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from moeway._library import call, lib
 from moeway._structs import ConfigStruct, SizesStruct
-from moeway.enums import DType, Execution, Layout, Scales, Weights, choice_of
+from moeway.enums import DType, Execution, Layout, Overflow, Quantise, Scales, Weights, choice_of
 from moeway.errors import InvalidArgumentError
 
 __all__ = ["AllToAllConfig", "AllToAllSizes", "expert_owner", "first_expert", "num_local_experts", "sizes_of"]
@@ -18,7 +18,7 @@ Choice = Any
 
 _CHOICES = {
     "dispatch_dtype": DType, "row_dtype": DType, "output_dtype": DType, "scales": Scales, "layout": Layout,
-    "weights": Weights, "execution": Execution,
+    "weights": Weights, "overflow": Overflow, "execution": Execution, "quantise": Quantise,
 }
 
 
@@ -37,6 +37,7 @@ class AllToAllConfig:
     token_bytes: int = 0  # bytes of a row, when dispatch_dtype is bytes
     scales: Choice = Scales.NONE
     scale_bytes: int = 0  # bytes of a token's scales, when scales is bytes
+    quantise: Choice = Quantise.NONE  # else x is bf16 without scales, made f8_e4m3 with scales f32 or ue8m0 on the way
     row_dtype: Choice = DType.BF16  # of the rows that combine is given: bf16, f16 or f32
     output_dtype: Choice = DType.BF16  # of the sums that combine writes: bf16, f16 or f32
     layout: Choice = Layout.EXPERT_PADDED
@@ -44,6 +45,8 @@ class AllToAllConfig:
     weights: Choice = Weights.AT_DISPATCH
     distinct_experts: bool = False  # no token names an expert twice
     replicas: int = 1  # R, a divisor of W: consecutive ranks that hold the same tokens
+    max_recv_tokens: int = 0  # most rows: of an expert (padded), of a rank (packed); 0: the worst case
+    overflow: Choice = Overflow.ERROR  # what becomes of more rows than that: error or drop
     execution: Choice = Execution.FIBERS  # CPU ranks
     num_warps: int = 4  # CPU ranks
     timeout_ms: Optional[int] = None  # limit of every wait for a peer; None: 30000, or MOEWAY_TIMEOUT_MS

@@ -10,7 +10,7 @@ from typing import Any, Type, TypeVar, Union
 
 from moeway.errors import InvalidArgumentError
 
-__all__ = ["DeviceType", "DType", "Execution", "Layout", "Scales", "Weights"]
+__all__ = ["DeviceType", "DType", "Execution", "Layout", "Overflow", "Quantise", "Scales", "Weights"]
 
 
 class DType(enum.IntEnum):
@@ -58,11 +58,26 @@ class Scales(enum.IntEnum):
     BYTES = 3
 
 
+class Quantise(enum.IntEnum):
+    """Whether dispatch makes fp8 of bf16, and what a block's scale is. docs/quantisation.md has every number."""
+
+    NONE = 0
+    LARGEST = 1
+    POWER_OF_TWO = 2
+
+
 class Weights(enum.IntEnum):
     """When the router's weights are known."""
 
     AT_DISPATCH = 0
     AT_COMBINE = 1
+
+
+class Overflow(enum.IntEnum):
+    """What becomes of rows that max_recv_tokens leaves no room for: the dispatch fails, or the last ones are dropped."""
+
+    ERROR = 0
+    DROP = 1
 
 
 class Execution(enum.IntEnum):

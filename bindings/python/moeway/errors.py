@@ -10,7 +10,7 @@ from typing import Dict, Type
 
 __all__ = [
     "DeadlineExceededError", "InternalError", "InvalidArgumentError", "MismatchError", "MoewayError",
-    "OutOfMemoryError", "PeerLostError", "UnavailableError", "WrongStateError",
+    "OutOfMemoryError", "PeerLostError", "RowOverflowError", "UnavailableError", "WrongStateError",
 ]
 
 
@@ -69,9 +69,16 @@ class InternalError(MoewayError):
     status, name = 8, "INTERNAL"
 
 
+class RowOverflowError(MoewayError):
+    """More rows came than max_recv_tokens has room for. The object has failed: close it."""
+
+    status, name = 9, "OVERFLOW"
+
+
 _BY_STATUS: Dict[int, Type[MoewayError]] = {
     error.status: error for error in (InvalidArgumentError, WrongStateError, MismatchError, DeadlineExceededError,
-                                      PeerLostError, OutOfMemoryError, UnavailableError, InternalError)
+                                      PeerLostError, OutOfMemoryError, UnavailableError, InternalError,
+                                      RowOverflowError)
 }
 
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "exec/cuda/piece.h"
+#include "exec/cuda/quantise.h"
 #include "exec/cuda/queue.h"
 #include "exec/device_control.h"
 #include "exec/team.h"
@@ -42,26 +43,40 @@ __device__ __noinline__ inline void report_failure(const DeviceControl* control,
   control->fail(*failure);
 }
 
-// Tries of a poll before the clock, the peer and the host's memory are looked at, and between two looks.
+// Tries of a poll before the peer and the host's memory are looked at, and between two looks; and the same for the clock,
+// by which waits are counted.
 inline constexpr uint32_t kTriesPerCheck = 1024;
+inline constexpr uint32_t kTriesPerClock = 16;
 
 // What a poll that takes long remembers.
 struct SlowPoll {
   uint64_t start;
+  uint64_t counted;  // Up to when.
   FailureKind kind;
 };
 
-// Whether a poll must end, on all lanes of the warp; asked at every try from kTriesPerCheck on. A verdict stands only if
-// what the lane waits for has not come at the next try either: it may have come before what the verdict is from.
+// Whether a poll must end, on all lanes of the warp; asked at every kTriesPerClock-th try. A verdict stands only if what
+// the lane waits for has not come the next time either: it may have come before what the verdict is from.
 __device__ __noinline__ inline bool given_up(const DeviceControl* control, const Missing* missing, bool waits,
                                              uint32_t tries, SlowPoll* poll) {
+  const uint64_t now = nanoseconds();
+  if (tries == kTriesPerClock) {
+    *poll = {now, now, FailureKind::kNone};
+    return false;
+  }
+  if (blockIdx.x == 0 && control->waits.counts()) {
+    const uint32_t waiting = __ballot_sync(kAllOnes, waits);
+    if (waits && (waiting & below(static_cast<int>(threadIdx.x % 32))) == 0) {
+      control->waits.add(missing->site.peer, poll->counted, now);
+    }
+    poll->counted = now;
+  }
   const uint32_t turn = tries % kTriesPerCheck;
-  if (turn > 1) return false;
-  if (tries == kTriesPerCheck) *poll = {nanoseconds(), FailureKind::kNone};
+  if (turn > kTriesPerClock || tries < kTriesPerCheck) return false;
   if (turn == 0) {
     if (!waits) return false;
     const PeerWord word = control->word(missing->site.peer);
-    if (nanoseconds() - poll->start > control->timeout_ns) poll->kind = FailureKind::kDeadline;
+    if (now - poll->start > control->timeout_ns) poll->kind = FailureKind::kDeadline;
     if (word == PeerWord::kFailed) poll->kind = FailureKind::kPeerFailed;
     if (word == PeerWord::kClosed) poll->kind = FailureKind::kPeerClosed;
     if (missing->seen > missing->expected) poll->kind = FailureKind::kOutOfStep;
@@ -173,10 +188,14 @@ class CudaTeam {
   }
   // By shuffles, which do not wait for each other: __match_any_sync takes a turn for each value that occurs.
   __device__ Spread<uint32_t> match(int n, const Spread<int32_t>& values) const {
+    constexpr int kAtOnce = 8;
     uint32_t mask = 0;
-#pragma unroll 4
-    for (int i = 0; i < n; ++i)
-      mask |= static_cast<uint32_t>(__shfl_sync(kAllOnes, values.value, i) == values.value) << i;
+    MOEWAY_ROLL
+    for (int base = 0; base < n; base += kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        mask |= static_cast<uint32_t>(__shfl_sync(kAllOnes, values.value, base + i) == values.value) << (base + i);
+    }
     return {values.value < 0 ? 0 : mask};
   }
   template <class F>
@@ -184,13 +203,22 @@ class CudaTeam {
     const int lane = lane_ % 32;
     return __ballot_sync(kAllOnes, lane < n && f(lane));
   }
+  template <class F>
+  __device__ uint32_t unite(int n, F f) const {
+    const int lane = lane_ % 32;
+    return __reduce_or_sync(kAllOnes, lane < n ? f(lane) : 0);
+  }
   __device__ void add(uint64_t* counter, uint32_t mine) const {
     const uint32_t sum = __reduce_add_sync(kAllOnes, mine);
     // Relaxed: the host reads it after the launch.
     if (lane_ % 32 == 0 && sum != 0) add_relaxed<Scope::kDevice>(counter, uint64_t{sum});
   }
-  // Relaxed: sync() orders counting and reading.
-  __device__ void count_into(uint32_t* counter, uint32_t n) const { atomicAdd(counter, n); }
+  // Relaxed: sync() orders counting and reading. Of a constant 1 the compiler makes an increment that takes lanes with the
+  // same address together, and those with different ones one after the other: 400 cycles for a warp of them. So here it
+  // does not see the 1 (blocks have one dimension),
+  __device__ void count_into(uint32_t* counter) const { atomicAdd(counter, blockDim.y); }
+  // and here it does.
+  __device__ void count_into_few(uint32_t* counter) const { atomicAdd(counter, 1); }
 
   // ---- Waiting
   template <class Ready, class Blame>
@@ -201,7 +229,7 @@ class CudaTeam {
     for (uint32_t tries = 1;; ++tries) {
       if (!mine) mine = ready();
       if (__all_sync(kAllOnes, mine)) break;
-      if (tries < kTriesPerCheck) continue;
+      if (tries % kTriesPerClock != 0) continue;
       Missing missing{};
       if (!mine) missing = blame();
       if (given_up(&control_, &missing, !mine, tries, &slow)) return false;
@@ -219,12 +247,13 @@ class CudaTeam {
     return true;
   }
   template <class T, class Read, class ReadyIf, class Blame>
-  __device__ bool receive(Spread<T>* spread, int n, Read read, ReadyIf ready, Blame blame) const {
+  __device__ bool receive(Spread<T>* spread, int n, bool given, Read read, ReadyIf ready, Blame blame) const {
     const int lane = lane_ % 32;
     return poll(
         [&] {
           if (lane >= n) return true;
-          spread->value = read(lane);
+          if (!given) spread->value = read(lane);
+          given = false;
           return ready(lane, spread->value);
         },
         [&] { return blame(lane); });
@@ -243,6 +272,11 @@ class CudaTeam {
       units(from.num_units(), chunk, [&](int j, int u) { held->unit[j] = gather_unit(&copy, u); });
     }
   }
+  __device__ void hold_quantised(Held* held, const TokenBytes& from, bool whole, const TokenFormat& format,
+                                 Scaling scaling, std::byte* room, int chunk) const {
+    quantise_units<kSize>(held->unit, from, whole, chunk * (kSize * kHeld) + lane_, format, scaling, room,
+                          [&] { sync(); });
+  }
   __device__ void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating,
                       int chunk) const {
     auto* to = reinterpret_cast<Unit*>(slot);
@@ -257,22 +291,26 @@ class CudaTeam {
     const auto* from = reinterpret_cast<const Unit*>(slot);
     units(format.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_plain(from + u); });
   }
+  __device__ void look(Held* held, const std::byte* slot, const TokenFormat& format, int chunk) const {
+    const auto* from = reinterpret_cast<const Unit*>(slot);
+    units(format.num_units(), chunk, [&](int j, int u) { held->unit[j] = load_unit(from + u); });
+  }
   template <class Blame>
   __device__ bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte*, int chunk,
                        Blame blame) const {
-    auto* from = reinterpret_cast<Unit*>(slot);
+    auto* to = reinterpret_cast<Unit*>(slot);
+    bool looked = true;
     const bool come = poll(
         [&] {
+          if (!looked) look(held, slot, format, chunk);
+          looked = false;
           bool all_come = true;
-          units(format.num_units(), chunk, [&](int j, int u) {
-            held->unit[j] = load_unit(from + u);
-            all_come = all_come && has_come(held->unit[j]);
-          });
+          units(format.num_units(), chunk, [&](int j, int) { all_come = all_come && has_come(held->unit[j]); });
           return all_come;
         },
         blame);
     if (!come) return false;
-    units(format.num_units(), chunk, [&](int, int u) { store_plain(from + u, all_ones()); });
+    units(format.num_units(), chunk, [&](int, int u) { store_plain(to + u, all_ones()); });
     return true;
   }
   __device__ void place(const Held& held, const TokenBytes& to, bool whole, int chunk) const {
@@ -285,6 +323,9 @@ class CudaTeam {
   }
   // Bytes of scratch that a held token takes.
   static __host__ __device__ int64_t held_bytes(const TokenFormat&) { return 0; }
+  static __host__ __device__ int64_t quantised_bytes(const TokenFormat& format) {
+    return int64_t{16} * units_of(format.scales_bytes);
+  }
 
   // ---- Rows
   static constexpr int kSliceElements = kSize * kPieces * kElements;

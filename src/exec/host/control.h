@@ -10,6 +10,7 @@
 #include "exec/atomic.h"
 #include "exec/report.h"
 #include "exec/team.h"
+#include "exec/wait_clock.h"
 
 namespace moeway::exec {
 
@@ -24,7 +25,8 @@ class PeerWatch {
 // One per launch.
 class LaunchControl {
  public:
-  LaunchControl(std::chrono::milliseconds timeout, const PeerWatch& watch) : timeout_(timeout), watch_(watch) {}
+  LaunchControl(std::chrono::milliseconds timeout, const PeerWatch& watch, const WaitClock& waits = {})
+      : timeout_(timeout), watch_(watch), waits_(waits) {}
 
   // Only the first failure is kept: the others follow from it.
   void fail(const Failure& failure) {
@@ -42,10 +44,12 @@ class LaunchControl {
 
   std::chrono::milliseconds timeout() const { return timeout_; }
   const PeerWatch& watch() const { return watch_; }
+  const WaitClock& waits() const { return waits_; }
 
  private:
   std::chrono::milliseconds timeout_;
   const PeerWatch& watch_;
+  const WaitClock waits_;
   int32_t claimed_ = 0;
   int32_t failed_ = 0;
   Failure failure_{};
@@ -64,6 +68,8 @@ class SlowWait {
     if (control_.failed()) return false;
     if (++tries_ % kTriesPerCheck != 0) return true;
     const Missing missing = blame();
+    count();
+    peer_ = missing.site.peer;
     FailureKind kind = FailureKind::kNone;
     if (tries_ == kTriesPerCheck) deadline_ = Deadline::after(control_.timeout());
     if (deadline_.passed()) kind = FailureKind::kDeadline;
@@ -79,14 +85,29 @@ class SlowWait {
     return false;
   }
   uint32_t tries() const { return tries_; }
+  // What was waited for has come.
+  void done() {
+    if (tries_ >= kTriesPerCheck) count();
+  }
 
  private:
   // A check costs about as much as ten reads; after kSpins tries each read is followed by a sleep, so checks are
   // frequent enough.
   static constexpr uint32_t kTriesPerCheck = 16;
   static constexpr uint32_t kTriesPerLifeCheck = 64;
+  // Counts the time since the check before for the peer that was to blame then.
+  void count() {
+    if (!control_.waits().counts()) return;
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    const auto now = static_cast<uint64_t>(std::chrono::nanoseconds(since).count());
+    if (peer_ >= 0) control_.waits().add(peer_, counted_, now);
+    counted_ = now;
+  }
+
   LaunchControl& control_;
   uint32_t tries_ = 0;
+  int peer_ = -1;
+  uint64_t counted_ = 0;
   Deadline deadline_ = Deadline::never();  // Set at the first check: reading the clock costs more than most waits.
 };
 

@@ -171,12 +171,19 @@ class HostTeam {
     for (int i = 0; i < n; ++i) mask |= static_cast<uint32_t>(f(i)) << i;
     return mask;
   }
+  template <class F>
+  uint32_t unite(int n, F f) const {
+    uint32_t mask = 0;
+    for (int i = 0; i < n; ++i) mask |= f(i);
+    return mask;
+  }
   // Relaxed: the host reads it after the launch.
   void add(uint64_t* counter, uint32_t mine) const {
     if (mine != 0) add_relaxed<Scope::kDevice>(counter, uint64_t{mine});
   }
   // Lanes of a host team never run at the same time, so a plain addition is enough.
-  void count_into(uint32_t* counter, uint32_t n) const { *counter += n; }
+  void count_into(uint32_t* counter) const { ++*counter; }
+  void count_into_few(uint32_t* counter) const { ++*counter; }
 
   // ---- Waiting
   template <class Ready, class Blame>
@@ -191,10 +198,11 @@ class HostTeam {
     return all(come);
   }
   template <class T, class Read, class ReadyIf, class Blame>
-  bool receive(Spread<T>* spread, int n, Read read, ReadyIf ready, Blame blame) const {
+  bool receive(Spread<T>* spread, int n, bool given, Read read, ReadyIf ready, Blame blame) const {
     bool come = true;
     for (int i = 0; i < n && come; ++i) {
       T& value = spread->values[static_cast<size_t>(i)];
+      if (given && ready(i, value)) continue;
       const auto here = [&] {
         value = read(i);
         return ready(i, value);
@@ -208,11 +216,15 @@ class HostTeam {
   // ---- Tokens
   static int num_chunks(const TokenFormat&) { return 1; }
   void hold(Held* held, const TokenBytes& from, bool, int) const { held->from = from; }
+  void hold_quantised(Held* held, const TokenBytes& from, bool, const TokenFormat& format, Scaling scaling,
+                      std::byte* room, int) const;
   void put(const Held& held, std::byte* slot, const TokenFormat& format, bool self_validating, int) const;
   void get(Held* held, std::byte* slot, const TokenFormat& format, int) const { held->from = in_slot(slot, format); }
+  void look(Held*, const std::byte*, const TokenFormat&, int) const {}
   // Into `room`, of held_bytes(): only words that have been looked at one by one may be read.
   template <class Blame>
   bool take(Held* held, std::byte* slot, const TokenFormat& format, std::byte* room, int, Blame blame) const {
+    sync();  // All have read what was taken before.
     bool come = true;
     for (int i = lane_; i < format.num_units() && come; i += num_lanes_) {
       auto* unit = reinterpret_cast<Unit*>(slot) + i;
@@ -234,6 +246,7 @@ class HostTeam {
     copy(to.scales, held.from.scales);
   }
   static int64_t held_bytes(const TokenFormat& format) { return int64_t{16} * format.num_units(); }
+  static int64_t quantised_bytes(const TokenFormat& format) { return int64_t{16} * format.num_units(); }
 
   // ---- Rows
   int slices(int num_elements) const { return (num_elements + slice_elements() - 1) / slice_elements(); }
@@ -258,6 +271,7 @@ class HostTeam {
       if (!slow.go_on(ready, blame)) return false;
       scheduler_.pause(slow.tries());
     }
+    slow.done();
     return true;
   }
   void perturb() const;

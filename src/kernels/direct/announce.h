@@ -27,30 +27,33 @@ MOEWAY_FN void release_credit(const Team& team, const Round& round, const Peers&
 
 // Relaxed: the host reads it after the launch.
 MOEWAY_RARE void report_route(const DispatchArgs* args, int64_t token, int64_t k) {
-  exec::min_relaxed<exec::Scope::kDevice>(args->bad_route, static_cast<uint64_t>(token * args->round.shape().topk + k));
+  exec::min_relaxed<exec::Scope::kDevice>(&args->mistakes->route,
+                                          static_cast<uint64_t>(token * args->round.shape().topk + k));
 }
 
 template <class Team>
 MOEWAY_FN void clear_counters(const Team& team, const layout::Shape& shape, const DispatchScratch& scratch) {
-  team.lanes(shape.experts.num_experts, [&](int32_t e) { scratch.rows[e] = 0; });
-  team.lanes(shape.num_ranks(), [&](int32_t r) { scratch.slots[r] = 0; });
+  team.lanes(shape.experts.num_experts, [&](int32_t e) { scratch.rows[e] = scratch.own_rows[e] = 0; });
+  team.lanes(shape.num_ranks(), [&](int32_t r) { scratch.slots[r] = scratch.own_slots[r] = 0; });
 }
 
 // What the last team has announced and counted, for the statistics.
 template <class Team>
 MOEWAY_FN void add_sent(const Team& team, const Round& round, const DispatchScratch& scratch) {
-  uint32_t num_tokens = 0, num_routes = 0;
-  team.lanes(round.shape().num_ranks(), [&](int32_t dst) { num_tokens += scratch.slots[dst]; });
+  uint32_t num_routes = 0;
+  team.lanes(round.shape().num_ranks(), [&](int32_t dst) {
+    // Relaxed: the host only looks.
+    exec::add_relaxed<exec::Scope::kDevice>(&round.peer_counters(dst)->tokens_sent, uint64_t{scratch.slots[dst]});
+  });
   team.lanes(round.shape().experts.num_experts, [&](int32_t e) { num_routes += scratch.rows[e]; });
-  team.add(&round.counters()->tokens_sent, num_tokens);
   team.add(&round.counters()->routes_sent, num_routes);
 }
 
-template <class Team, class Peers>
+template <class Config, class Team, class Peers>
 class Announcer {
  public:
   // `own_direct`: own tokens go to their rows in the same launch, so that they need no header.
-  MOEWAY_FN Announcer(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+  MOEWAY_FN Announcer(Config, const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
                       const DispatchScratch& scratch, bool own_direct)
       : team_(team),
         args_(args),
@@ -62,57 +65,99 @@ class Announcer {
         scratch_(scratch),
         own_direct_(own_direct) {}
 
-  // `share` of this team; the last one also tells the counts. After clear_counters() and a barrier.
-  MOEWAY_FN void run(const Share& share, bool last) const {
-    if (share.begin < share.end || last) count_tokens(share.begin);
-    team_.sync();
-    // One warp keeps the counters from here on: it takes tokens in their order, so that it needs no barrier.
-    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t) {
-      if (turn == 0) announce(warp, share);
+  // `share` of this team; the last one also tells the counts, and that the caller gave `num_tokens`. After clear_counters() and a barrier.
+  MOEWAY_FN void run(const Share& share, int32_t num_tokens, bool last) const {
+    // One warp keeps the counters: it takes tokens in their order, so that it needs no barrier. The last one: it has the
+    // least to do with counting, and with the counts that come. What it says of the first token is ready when the routes
+    // before are counted.
+    Prepared first;
+    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_warps) {
+      if (turn == num_warps - 1 && share.begin < share.end) first = prepare(warp, share.begin, 0);
     });
-    if (!last) return;
+    if (share.begin < share.end || last) count_tokens(share.first, share.begin, scratch_.rows, scratch_.slots);
+    if (last) count_tokens(share.begin, share.end, scratch_.own_rows, scratch_.own_slots);
     team_.sync();
-    send_counts();
+    if (last) {
+      send_counts(num_tokens);
+      team_.sync();  // All have read the counters that change below.
+    }
+    team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t num_warps) {
+      if (turn == num_warps - 1) announce(warp, share, first);
+    });
   }
 
  private:
-  // Adds the routes of own tokens below `end`. A lane takes whole tokens: it knows where each has been, and works on several
-  // of its routes at once.
-  MOEWAY_FN void count_tokens(int64_t end) const {
-    const int32_t first = args_.own.begin;
-    team_.lanes(static_cast<int32_t>(end) - first, [&](int32_t nth) {
-      const int32_t token = first + nth;
+  // A route, as far as its token alone tells.
+  struct Route {
+    int32_t expert;  // -1: none.
+    int32_t dst;
+    float weight;
+    uint16_t before_it;   // Routes of the token to the same expert before it in its chunk,
+    uint16_t entry;       // to the same rank before it in all,
+    uint16_t num_routes;  // and to that rank.
+    uint16_t lower;       // Ranks of the token below it.
+    int32_t counted;      // 1 if a chunk before has a route to that rank.
+  };
+  using Prepared = typename Team::template Spread<Route>;
+
+  // Adds the routes of the tokens begin .. end - 1. A lane takes whole tokens: it knows where each has been, and works on
+  // several of its routes at once.
+  MOEWAY_FN void count_tokens(int64_t begin, int64_t end, uint32_t* rows, uint32_t* slots) const {
+    team_.lanes(static_cast<int32_t>(end - begin), [&](int32_t i) {
+      const int64_t token = begin + i;
+      const std::byte* at = args_.topk_idx.matrix.row(token);
       uint64_t seen = 0;  // Ranks; of more than 64 the routes before are asked.
       MOEWAY_ROLL
       for (int32_t base = 0; base < shape_.topk; base += kAtOnce) {
         IndexView::Raw ids[kAtOnce] = {};
         MOEWAY_UNROLL
-        for (int32_t i = 0; i < kAtOnce; ++i) {
-          if (base + i < shape_.topk) ids[i] = args_.topk_idx.read(token, base + i);
+        for (int32_t j = 0; j < kAtOnce; ++j) {
+          if (base + j < shape_.topk) ids[j] = args_.topk_idx.read(at);
+          at += args_.topk_idx.matrix.column_stride;
         }
-        int32_t experts[kAtOnce];
+        int32_t experts[kAtOnce], ranks[kAtOnce];
         MOEWAY_UNROLL
-        for (int32_t i = 0; i < kAtOnce; ++i) {
-          const int32_t expert = base + i < shape_.topk ? args_.expert_of(args_.topk_idx.value(ids[i])) : -1;
-          bool repeated = base > 0 && args_.distinct_experts && names_before(&args_, token, base, expert);
-          MOEWAY_UNROLL
-          for (int32_t j = 0; j < i; ++j) repeated = repeated || (args_.distinct_experts && experts[j] == expert);
-          experts[i] = repeated ? -1 : expert;
+        for (int32_t j = 0; j < kAtOnce; ++j)
+          experts[j] = base + j < shape_.topk ? args_.expert_of(args_.topk_idx.value(ids[j])) : -1;
+        if (args_.distinct_experts) leave_out_repeated(token, base, experts);
+        // All of them before the first is counted, so that none waits for another.
+        MOEWAY_UNROLL
+        for (int32_t j = 0; j < kAtOnce; ++j) ranks[j] = owners_.of(experts[j] < 0 ? 0 : experts[j]);
+        MOEWAY_UNROLL
+        for (int32_t j = 0; j < kAtOnce; ++j) seen |= experts[j] < 0 ? 0 : uint64_t{1} << (ranks[j] & 63);
+        MOEWAY_UNROLL
+        for (int32_t j = 0; j < kAtOnce; ++j) {
+          if (experts[j] >= 0) team_.count_into(&rows[experts[j]]);
         }
+        if (!unusual<Config>(shape_.num_ranks() > 64)) continue;
         MOEWAY_UNROLL
-        for (int32_t i = 0; i < kAtOnce; ++i) {
-          if (experts[i] < 0) continue;
-          team_.count_into(&scratch_.rows[experts[i]], 1);
-          const int32_t dst = owners_.of(experts[i]);
-          const uint64_t bit = uint64_t{1} << (dst & 63);
-          const bool again = shape_.num_ranks() > 64 ? goes_before(&args_, token, base + i, dst) : (seen & bit) != 0;
-          seen |= bit;
-          if (!again) team_.count_into(&scratch_.slots[dst], 1);
+        for (int32_t j = 0; j < kAtOnce; ++j) {
+          if (experts[j] >= 0 && !goes_before(&args_, token, base + j, ranks[j]))
+            team_.count_into_few(&slots[ranks[j]]);
         }
       }
+      if (unusual<Config>(shape_.num_ranks() > 64)) return;
+      MOEWAY_ROLL
+      for (; seen != 0; seen &= seen - 1) team_.count_into_few(&slots[exec::lowest(seen)]);
     });
   }
   static constexpr int32_t kAtOnce = 8;
+  // Makes -1 of experts that the token has named before: routes base .. base + kAtOnce - 1.
+  MOEWAY_FN void leave_out_repeated(int64_t token, int32_t base, int32_t (&experts)[kAtOnce]) const {
+    if (base > 0) {
+      MOEWAY_ROLL
+      for (int32_t j = 0; j < kAtOnce; ++j) {
+        if (experts[j] >= 0 && names_before(&args_, token, base, experts[j])) experts[j] = -1;
+      }
+    }
+    MOEWAY_UNROLL
+    for (int32_t j = kAtOnce - 1; j > 0; --j) {
+      bool repeated = false;
+      MOEWAY_UNROLL
+      for (int32_t before = 0; before < j; ++before) repeated |= experts[before] == experts[j];
+      experts[j] = repeated ? -1 : experts[j];
+    }
+  }
 
   // A route's expert and weight as the caller gave them; reports an id that cannot be.
   struct Named {
@@ -126,79 +171,89 @@ class Announcer {
     const bool weighted = args_.topk_weights.data != nullptr;
     return {expert, weighted ? *reinterpret_cast<const float*>(args_.topk_weights.at(token, k)) : 0.0f};
   }
-  // The tokens of `share` in their order. What the next one needs is read while one is worked on.
+  // The tokens of `share` in their order; `first` is of the first one.
   template <class Warp>
-  MOEWAY_FN void announce(const Warp& warp, const Share& share) const {
-    if (share.begin >= share.end) return;
-    const int32_t n = exec::spread_size(shape_.topk);
-    auto next = warp.spread(n, [&](int i) { return named(share.begin, i); });
+  MOEWAY_FN void announce(const Warp& warp, const Share& share, const Prepared& first) const {
+    Prepared routes = first;
     MOEWAY_ROLL
-    for (int64_t token = share.begin; token < share.end; ++token) {
-      const auto first = next;
-      if (token + 1 < share.end) next = warp.spread(n, [&](int i) { return named(token + 1, i); });
-      layout::OwnToken own{0, -1};
-      int32_t num_lower = 0;  // Ranks of the token below this one.
-      announce_chunk(warp, token, 0, n, first, &own, &num_lower);
+    for (int64_t token = share.begin; token < share.end;) {
+      send_routes(warp, token, 0, routes);
       MOEWAY_ROLL
-      for (int32_t base = exec::kSpread; base < shape_.topk; base += exec::kSpread) {
-        const int32_t num = exec::spread_size(shape_.topk - base);
-        const auto chunk = warp.spread(num, [&](int i) { return named(token, base + i); });
-        announce_chunk(warp, token, base, num, chunk, &own, &num_lower);
-      }
-      if (own.own_index == 0) own.own_index = num_lower;
-      warp.leader([&] { *round_.template at<layout::OwnToken>(round_.workspace.own(parity_of(epoch_), token)) = own; });
+      for (int32_t base = exec::kSpread; unusual<Config>(base < shape_.topk); base += exec::kSpread)
+        send_routes(warp, token, base, prepare(warp, token, base));
+      if (++token < share.end) routes = prepare(warp, token, 0);
     }
   }
 
-  // Routes base .. base + n - 1 of the token: announced, then counted.
-  template <class Warp, class Given>
-  MOEWAY_FN void announce_chunk(const Warp& warp, int64_t token, int32_t base, int32_t n, const Given& given,
-                                layout::OwnToken* own, int32_t* num_lower) const {
+  // Routes base .. base + kSpread - 1 of the token, as far as they go.
+  template <class Warp>
+  MOEWAY_FN Prepared prepare(const Warp& warp, int64_t token, int32_t base) const {
+    const int32_t n = exec::spread_size(shape_.topk - base);
+    const auto given = warp.spread(n, [&](int i) { return named(token, base + i); });
     const auto name = warp.spread(n, [&](int i) { return given.mine(i).expert; });
     const auto same_name = warp.match(n, name);
     const auto expert = warp.spread(n, [&](int i) {
-      const bool repeated =
-          args_.distinct_experts && name.mine(i) >= 0 &&
-          ((same_name.mine(i) & exec::below(i)) != 0 || (base > 0 && names_before(&args_, token, base, name.mine(i))));
+      const bool repeated = args_.distinct_experts && name.mine(i) >= 0 &&
+                            ((same_name.mine(i) & exec::below(i)) != 0 ||
+                             (unusual<Config>(base > 0) && names_before(&args_, token, base, name.mine(i))));
       if (repeated) report_route(&args_, token, base + i);
       return repeated ? -1 : name.mine(i);
     });
     const auto dst = warp.spread(n, [&](int i) { return expert.mine(i) < 0 ? -1 : owners_.of(expert.mine(i)); });
     const auto same_rank = warp.match(n, dst);
-    const auto others = warp.spread(n, [&](int i) {
-      return shape_.topk > exec::kSpread ? other_chunks(&args_, token, base, n, dst.mine(i)) : OtherChunks{0, 0, 0};
+    const bool one_chunk = !unusual<Config>(shape_.topk > exec::kSpread);
+
+    layout::OwnToken own{0, -1};
+    int32_t lower_than_own = 0;
+    auto lower = warp.spread(n, [&](int) { return 0; });
+    for_each_set<Config>(shape_.num_ranks(), [&](int32_t low) {
+      const uint32_t ranks = one_chunk ? warp.unite(n, [&](int i) { return rank_bit(dst.mine(i), low); })
+                                       : ranks_of<Config>(warp, args_, token, low);
+      lower = warp.spread(n, [&](int i) { return lower.mine(i) + num_below(ranks, dst.mine(i), low); });
+      own.num_results += exec::popcount(ranks);
+      lower_than_own += num_below(ranks, round_.rank, low);
+      if ((ranks & rank_bit(round_.rank, low)) != 0) own.own_index = lower_than_own;
     });
-    const uint32_t firsts = warp.ballot(n, [&](int i) {
-      return dst.mine(i) >= 0 && (same_rank.mine(i) & exec::below(i)) == 0 && others.mine(i).before == 0;
-    });
-    auto lower = warp.spread(n, [&](int i) { return others.mine(i).lower; });
-    MOEWAY_ROLL
-    for (uint32_t rest = firsts; rest != 0; rest &= rest - 1) {
-      const int32_t rank = dst.get(exec::lowest(rest));
-      lower = warp.spread(n, [&](int i) { return lower.mine(i) + (rank < dst.mine(i)); });
-      ++own->num_results;
-      if (rank == round_.rank) own->own_index = 0;
-      *num_lower += rank < round_.rank;
-    }
+    if (base == 0)
+      warp.leader([&] { *round_.template at<layout::OwnToken>(round_.workspace.own(parity_of(epoch_), token)) = own; });
     warp.lanes(n, [&](int32_t i) {
       round_.template at<int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token))[base + i] = expert.mine(i);
-      if (expert.mine(i) < 0) return;
-      const OtherChunks other = others.mine(i);
-      const uint32_t ranks = same_rank.mine(i), experts = same_name.mine(i);
-      const layout::TokenHead head{static_cast<int32_t>(token), static_cast<uint16_t>(lower.mine(i)),
-                                   static_cast<uint16_t>(exec::popcount(ranks) + other.num_routes)};
+    });
+
+    return warp.spread(n, [&](int i) {
+      const OtherChunks other = one_chunk ? OtherChunks{0, 0} : other_chunks(&args_, token, base, n, dst.mine(i));
+      const uint32_t ranks = same_rank.mine(i), experts = same_name.mine(i), before = exec::below(i);
+      return Route{expert.mine(i),
+                   dst.mine(i),
+                   given.mine(i).weight,
+                   static_cast<uint16_t>(exec::popcount(experts & before)),
+                   static_cast<uint16_t>(exec::popcount(ranks & before) + other.before),
+                   static_cast<uint16_t>(exec::popcount(ranks) + other.num_routes),
+                   static_cast<uint16_t>(lower.mine(i)),
+                   other.before > 0 ? 1 : 0};
+    });
+  }
+
+  // Announces what prepare() gave, then counts it.
+  template <class Warp>
+  MOEWAY_FN void send_routes(const Warp& warp, int64_t token, int32_t base, const Prepared& routes) const {
+    const int32_t n = exec::spread_size(shape_.topk - base);
+    warp.lanes(n, [&](int32_t i) {
+      const Route route = routes.mine(i);
+      if (route.expert < 0) return;
+      const layout::TokenHead head{static_cast<int32_t>(token), route.lower, route.num_routes};
       // The counters know the chunks before this one.
-      const uint32_t position =
-          scratch_.rows[expert.mine(i)] + static_cast<uint32_t>(exec::popcount(experts & exec::below(i)));
-      const uint32_t slot = scratch_.slots[dst.mine(i)] - (other.before > 0 ? 1 : 0);
-      const layout::Route route{expert.mine(i) - owners_.first(dst.mine(i)), base + i, position, given.mine(i).weight};
-      send_route(dst.mine(i), slot, head, exec::popcount(ranks & exec::below(i)) + other.before, route);
+      const uint32_t position = scratch_.rows[route.expert] + route.before_it;
+      const uint32_t slot = scratch_.slots[route.dst] - static_cast<uint32_t>(route.counted);
+      send_route(route.dst, slot, head, route.entry,
+                 {route.expert - owners_.first(route.dst), base + i, position, route.weight});
     });
     warp.sync();  // The counters are read above and change below.
     warp.lanes(n, [&](int32_t i) {
-      if (expert.mine(i) < 0) return;
-      warp.count_into(&scratch_.rows[expert.mine(i)], 1);
-      if ((firsts >> i & 1) != 0) warp.count_into(&scratch_.slots[dst.mine(i)], 1);
+      const Route route = routes.mine(i);
+      if (route.expert < 0) return;
+      warp.count_into(&scratch_.rows[route.expert]);
+      if (route.entry == 0) warp.count_into(&scratch_.slots[route.dst]);
     });
     warp.sync();
   }
@@ -224,21 +279,23 @@ class Announcer {
   }
 
   // Tells every rank how much comes from here, be it nothing.
-  MOEWAY_FN void send_counts() const {
+  MOEWAY_FN void send_counts(int32_t num_tokens) const {
     team_.lanes(shape_.num_ranks(), [&](int32_t dst) {
       // Relaxed: a count tells its epoch itself.
-      exec::store_relaxed<exec::Scope::kSystem>(&counts_at(round_, peers_, epoch_, dst)->num_slots,
-                                                exec::tagged_count(scratch_.slots[dst], epoch_));
-      if (!shape_.replicated()) return;
+      exec::store_relaxed<exec::Scope::kSystem>(
+          &counts_at(round_, peers_, epoch_, dst)->num_slots,
+          exec::tagged_count(scratch_.slots[dst] + scratch_.own_slots[dst], epoch_));
+      if (!unusual<Config>(shape_.replicated())) return;
       // Relaxed: as above.
       exec::store_relaxed<exec::Scope::kSystem>(&counts_at(round_, peers_, epoch_, dst)->num_tokens,
-                                                exec::tagged_count(static_cast<uint32_t>(args_.num_tokens), epoch_));
+                                                exec::tagged_count(static_cast<uint32_t>(num_tokens), epoch_));
     });
     team_.lanes(shape_.experts.num_experts, [&](int32_t e) {
       const int32_t dst = owners_.of(e);
       auto* rows = reinterpret_cast<uint64_t*>(counts_at(round_, peers_, epoch_, dst) + 1);
+      // Relaxed: as above.
       exec::store_relaxed<exec::Scope::kSystem>(&rows[e - owners_.first(dst)],
-                                                exec::tagged_count(scratch_.rows[e], epoch_));  // Relaxed: as above.
+                                                exec::tagged_count(scratch_.rows[e] + scratch_.own_rows[e], epoch_));
     });
   }
 

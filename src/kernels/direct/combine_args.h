@@ -18,6 +18,7 @@ struct CombineArgs {
   // In and out of combine_recv.
   MatrixView topk_weights;  // float; no data unless weights come with combine. If unweighted: complete() makes them 1.
   MatrixView y;             // Contiguous elements.
+  bool adds_to_y;           // Sums start from what y holds; a token without results leaves it as it is.
 
   // Worked out by complete().
   bool whole_rows;  // Every row, and every sum, consists of whole units (exec/token_bytes.h).
@@ -35,12 +36,21 @@ struct CombineArgs {
 };
 
 // Compile-time choices of a combine kernel: the element types of the caller's rows and of its sums (float, exec::Bf16
-// or exec::F16), and whether a rank sends one sum of its rows back (layout::Results::kReduced) or rows as they are.
-template <class RowT, class OutT, bool kReduces>
+// or exec::F16), whether a rank sends one sum of its rows back (layout::Results::kReduced) or rows as they are, and whether
+// the case is usual.
+template <class RowT, class OutT, bool kReduces, bool kIsUsual>
 struct CombineConfig {
   using Row = RowT;
   using Out = OutT;
   static constexpr bool kReduced = kReduces;
+  static constexpr bool kUsual = kIsUsual;
 };
+
+// What a launch must be for kUsual: no replicas, weights as they came, few routes of a token, rows and sums of whole units, results that tell by themselves.
+inline bool usual(const CombineArgs& args) {
+  const layout::Shape& shape = args.round.shape();
+  return !shape.replicated() && !args.unweighted && shape.topk <= exec::kSpread && args.whole_rows && args.whole_sums &&
+         shape.results_tell();
+}
 
 }  // namespace moeway::kernels::direct

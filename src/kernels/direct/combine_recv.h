@@ -42,20 +42,26 @@ class ResultReceiver {
         shape_(args.round.shape()),
         heap_(peers.heap(args.round.rank)),
         epoch_(epoch),
-        combiner_(team, args, peers, epoch, true),
+        combiner_(team, args, peers, epoch),
         own_direct_(own_direct) {}
 
   // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
   MOEWAY_FN bool recv(int64_t token, int slice, uint32_t* num) const {
     const int parity = parity_of(epoch_);
-    const std::byte* memory =
-        round_.template at<const std::byte>(round_.workspace.received(parity, round_.rank, token));
+    const std::byte* memory = combiner_.record(parity, round_.rank, token);
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
-    if (is_direct(own) && slice == 0) *num += num_results(shape_, memory);
+    const Record record = combiner_.read(memory);
+    if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
+    if (args_.adds_to_y) {
+      if (own.num_results == 0) return true;
+      Slice<Team, Out> before;
+      before.load(team_, slice, args_.hidden, args_.y.row(token), !unusual<Config>(!args_.whole_sums));
+      before.add_to(team_, slice, args_.hidden, 1.0f, &sum);
+    }
     bool come = true;
     if constexpr (Config::kReduced) {
-      come = add_sums(token, slice, own, memory, &sum);
+      come = add_sums(token, slice, own, memory, record, &sum);
     } else {
       come = shape_.results == layout::Results::kPerRank ? add_token_rows(token, slice, own, &sum)
                                                          : add_routes(token, slice, own, memory, &sum);
@@ -63,24 +69,22 @@ class ResultReceiver {
     if (!come) return false;
     Slice<Team, Out> y;
     y.round(team_, slice, args_.hidden, sum);
-    y.store(team_, slice, args_.hidden, args_.y.row(token), args_.whole_sums);
+    y.store(team_, slice, args_.hidden, args_.y.row(token), !unusual<Config>(!args_.whole_sums));
     return true;
   }
 
  private:
+  using Record = typename Combiner<Config, Team, Peers>::Record;
+
   // Whether this rank's part of the token's sum is read where it lies.
   MOEWAY_FN bool is_direct(const layout::OwnToken& own) const { return own_direct_ && own.own_index >= 0; }
 
   // In rank order; each rank's part is rounded to the result type, this rank's too.
   MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
-                          Sum<Team>* sum) const {
+                          const Record& record, Sum<Team>* sum) const {
     Slice<Team, Out> part;
     const bool direct = is_direct(own);
-    if (direct) {
-      const auto places = combiner_.first_places(memory);
-      const int32_t num_routes = reinterpret_cast<const layout::ReceivedToken*>(memory)->num_routes;
-      combiner_.sum_routes(memory, num_routes, places, slice, &part);
-    }
+    if (direct) combiner_.sum_routes(memory, record.token.num_routes, record.places, slice, &part);
     MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (direct && q == own.own_index) {
@@ -95,7 +99,7 @@ class ResultReceiver {
     MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (own_direct_ && q == own.own_index) {
-        combiner_.add_row(combiner_.token_row(round_.rank, token), slice, 1.0f, sum);
+        combiner_.add_token_row(combiner_.token_row(round_.rank, token), slice, sum);
       } else if (!add_result<Row>(token, q, slice, 1.0f, sum)) {
         return false;
       }
@@ -111,7 +115,7 @@ class ResultReceiver {
     const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
     int32_t next_own = 0;  // Own places are in order of k.
     MOEWAY_ROLL
-    for (int32_t base = 0; base < shape_.topk; base += exec::kSpread) {
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < shape_.topk); base += exec::kSpread) {
       const int32_t n = exec::spread_size(shape_.topk - base);
       const auto expert = team_.spread(n, [&](int i) { return experts[base + i]; });
       const auto weight = team_.spread(
@@ -120,8 +124,9 @@ class ResultReceiver {
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;
         if (direct && next_own < received->num_routes && kept[next_own].k == base + i) {
-          const layout::RowPlace place = kept[next_own++];
-          combiner_.add_row(args_.rows.row(place.local_expert, place.row), slice, weight.get(i), sum);
+          Slice<Team, Row> row;
+          combiner_.load_row(kept[next_own++], slice, &row);
+          row.add_to(team_, slice, args_.hidden, weight.get(i), sum);
         } else if (!add_result<Row>(token, base + i, slice, weight.get(i), sum)) {
           return false;
         }
@@ -135,7 +140,7 @@ class ResultReceiver {
   MOEWAY_FN bool add_result(int64_t token, int32_t q, int slice, float weight, Sum<Team>* sum) const {
     std::byte* slot = heap_ + round_.heap.result(parity_of(epoch_), token, q);
     Slice<Team, T> part;
-    if (shape_.results_tell()) {
+    if (combiner_.results_tell()) {
       const bool come =
           team_.poll([&] { return part.take(team_, slice, args_.hidden, slot); }, [&] { return missing(token, q, 0); });
       if (!come) return false;
@@ -177,7 +182,7 @@ MOEWAY_FN bool recv_results(const Team& team, const CombineArgs& args, const Pee
   uint32_t num = 0;
   const bool come = for_each_slice(team, args, 0, arrivals.num_tokens(parity_of(arrivals.epoch)),
                                    [&](int64_t token, int slice) { return receiver.recv(token, slice, &num); });
-  count_results(team, args.round, num);
+  count_results(team, args.round, args.round.rank, num);
   return come;
 }
 
@@ -189,7 +194,7 @@ MOEWAY_FN void combine_recv(const Team& team, const CombineArgs& args, const Pee
 }
 
 // Both halves in one launch: one half of a team returns what others sent, the other adds up its own tokens meanwhile. Not with
-// replicas, nor unweighted.
+// replicas.
 template <class Config, class Team, class Peers>
 MOEWAY_FN void combine(const Team& team, const CombineArgs& args, const Peers& peers) {
   team.begin();

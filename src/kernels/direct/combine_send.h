@@ -23,35 +23,37 @@ class Combiner {
   using Out = typename Config::Out;
   using Places = typename Team::template Spread<layout::RowPlace>;
 
-  // `plain`: neither replicas nor unweighted, as both halves in one launch always are: code that a compiler leaves out.
-  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch, bool plain)
-      : team_(team),
-        args_(args),
-        round_(args.round),
-        shape_(args.round.shape()),
-        peers_(peers),
-        epoch_(epoch),
-        replicas_(plain ? 1 : shape_.replicas),
-        unweighted_(!plain && args.unweighted) {}
+  MOEWAY_FN Combiner(const Team& team, const CombineArgs& args, const Peers& peers, uint64_t epoch)
+      : team_(team), args_(args), round_(args.round), shape_(args.round.shape()), peers_(peers), epoch_(epoch) {}
 
-  // One slice of received token `index` of `src` to its owners.
-  MOEWAY_FN void return_slice(int32_t src, int64_t index, int slice) const {
-    const std::byte* memory =
-        round_.template at<const std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
-    const Places places = first_places(memory);
-    const auto received = *reinterpret_cast<const layout::ReceivedToken*>(memory);
+  // What dispatch has kept of a received token, as far as kSpread places, read before it is known how many there are.
+  struct Record {
+    layout::ReceivedToken token;
+    Places places;
+  };
+  MOEWAY_FN const std::byte* record(int parity, int32_t src, int64_t index) const {
+    return round_.template at<const std::byte>(round_.workspace.received(parity, src, index));
+  }
+  MOEWAY_FN Record read(const std::byte* memory) const {
+    return {*reinterpret_cast<const layout::ReceivedToken*>(memory), first_places(memory)};
+  }
+
+  // One slice of received token `index` of `src`, of which `record` is kept, to its owners.
+  MOEWAY_FN void return_slice(int32_t src, int64_t index, const Record& kept, int slice) const {
+    const std::byte* memory = record(parity_of(epoch_), src, index);
+    const layout::ReceivedToken& received = kept.token;
     if constexpr (Config::kReduced) {
       Slice<Team, Out> result;
-      sum_routes(memory, received.num_routes, places, slice, &result);
+      sum_routes(memory, received.num_routes, kept.places, slice, &result);
       send(src, received.token, received.result_index, slice, result);
     } else if (shape_.results == layout::Results::kPerRank) {
       Slice<Team, Row> row;
-      row.load(team_, slice, args_.hidden, token_row(src, received.token), args_.whole_rows);
+      row.load(team_, slice, args_.hidden, token_row(src, received.token), whole_rows());
       send(src, received.token, received.result_index, slice, row);
     } else {
-      for_each_place(memory, received.num_routes, places, [&](const layout::RowPlace& place) {
+      for_each_place(memory, received.num_routes, kept.places, [&](const layout::RowPlace& place) {
         Slice<Team, Row> row;
-        row.load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
+        load_row(place, slice, &row);
         send(src, received.token, place.k, slice, row);
       });
     }
@@ -62,42 +64,53 @@ class Combiner {
                             Slice<Team, Out>* result) const {
     Sum<Team> sum;
     MOEWAY_ROLL
-    for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
-      const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
+      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
       const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
-        return WeightedRow{args_.rows.row(place.local_expert, place.row), unweighted_ ? 1.0f : place.weight, 0};
+        return WeightedRow{args_.rows.row(place.local_expert, place.row),
+                           unusual<Config>(args_.unweighted) ? 1.0f : place.weight, 0};
       });
       add_rows<Row>(
           team_, slice, args_.hidden, n, [&](int32_t j) { return rows.get(j).row; },
-          [&](int32_t j) { return rows.get(j).weight; }, args_.whole_rows, &sum);
+          [&](int32_t j) { return rows.get(j).weight; }, whole_rows(), &sum);
     }
     result->round(team_, slice, args_.hidden, sum);
   }
 
-  // sum += weight * row, of one row.
-  MOEWAY_FN void add_row(const std::byte* row, int slice, float weight, Sum<Team>* sum) const {
+  // A row that goes back as it is; zeros where dispatch had no room for it.
+  MOEWAY_FN void load_row(const layout::RowPlace& place, int slice, Slice<Team, Row>* row) const {
+    if (place.row < 0) {
+      row->round(team_, slice, args_.hidden, Sum<Team>());
+    } else {
+      row->load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
+    }
+  }
+  // sum += row, of a token_major row.
+  MOEWAY_FN void add_token_row(const std::byte* row, int slice, Sum<Team>* sum) const {
     Slice<Team, Row> one;
-    one.load(team_, slice, args_.hidden, row, args_.whole_rows);
-    one.add_to(team_, slice, args_.hidden, weight, sum);
+    one.load(team_, slice, args_.hidden, row, whole_rows());
+    one.add_to(team_, slice, args_.hidden, 1.0f, sum);
   }
 
   // The first kSpread places of a received token, read before it is known how many there are.
   MOEWAY_FN Places first_places(const std::byte* memory) const { return places_from(memory, 0, shape_.topk); }
   MOEWAY_FN const std::byte* token_row(int32_t src, int64_t token) const {
-    return args_.rows.row(0,
-                          (replicas_ == 1 ? int64_t{src} * shape_.max_tokens : round_.heap.first_token(src)) + token);
+    return args_.rows.row(0, int64_t{group_of<Config>(round_, src)} * shape_.max_tokens + token);
   }
   template <class F>
   MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
     MOEWAY_ROLL
-    for (int32_t base = 0; base < num_routes; base += exec::kSpread) {
-      const Places places = base == 0 ? first : places_from(memory, base, num_routes - base);
+    for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
+      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
       MOEWAY_ROLL
       for (int32_t j = 0; j < exec::kSpread && base + j < num_routes; ++j) f(places.get(j));
     }
   }
+
+  MOEWAY_FN bool whole_rows() const { return !unusual<Config>(!args_.whole_rows); }
+  MOEWAY_FN bool results_tell() const { return !unusual<Config>(!shape_.results_tell()); }
 
  private:
   MOEWAY_FN Places places_from(const std::byte* memory, int32_t base, int32_t left) const {
@@ -108,25 +121,20 @@ class Combiner {
   // Writes a slice of result `q` of a token that `src` has sent, and signals it if it does not tell by itself.
   template <class T>
   MOEWAY_FN void send(int32_t src, int32_t token, int32_t q, int slice, const Slice<Team, T>& part) const {
-    const int32_t first = replicas_ == 1 ? src : round_.heap.replicas.first_rank(src), end = first + replicas_;
     const int parity = parity_of(epoch_);
-    int32_t owner = first;
-    MOEWAY_ROLL
-    do {
-      part.put(team_, slice, args_.hidden, peers_.heap(owner) + round_.heap.result(parity, token, q),
-               shape_.results_tell());
-    } while (++owner < end);
-    if (shape_.results_tell()) return;
+    for_each_member<Config>(round_, src, [&](int32_t owner) {
+      part.put(team_, slice, args_.hidden, peers_.heap(owner) + round_.heap.result(parity, token, q), results_tell());
+    });
+    if (results_tell()) return;
     if (Team::kWholeRows && slice + 1 < team_.slices(args_.hidden)) return;
     team_.sync();
     team_.leader([&] {
       const int64_t signal = round_.heap.result_signal(parity, token, q, Team::kWholeRows ? 0 : slice);
-      MOEWAY_ROLL
-      for (owner = first; owner < end; ++owner) {
+      for_each_member<Config>(round_, src, [&](int32_t owner) {
         // Release; pairs with the acquire in wait_result(): the slice comes before it, what other lanes wrote by the
         // sync() above.
         exec::store_release<exec::Scope::kSystem>(reinterpret_cast<uint64_t*>(peers_.heap(owner) + signal), epoch_);
-      }
+      });
     });
   }
 
@@ -136,8 +144,6 @@ class Combiner {
   const layout::Shape& shape_;
   const Peers& peers_;
   const uint64_t epoch_;
-  const int32_t replicas_;
-  const bool unweighted_;
 };
 
 // f(token, slice) for this team's share of the slices of `num_tokens` tokens that come after `num_before` others.
@@ -163,35 +169,34 @@ MOEWAY_FN bool for_each_slice(const Team& team, const CombineArgs& args, int64_t
 }
 
 // Results that a received token takes back.
-MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const std::byte* received) {
-  if (shape.results != layout::Results::kPerRoute) return 1;
-  return static_cast<uint32_t>(reinterpret_cast<const layout::ReceivedToken*>(received)->num_routes);
+MOEWAY_FN uint32_t num_results(const layout::Shape& shape, const layout::ReceivedToken& received) {
+  return shape.results != layout::Results::kPerRoute ? 1 : static_cast<uint32_t>(received.num_routes);
 }
 
 template <class Team>
-MOEWAY_FN void count_results(const Team& team, const Round& round, uint32_t num) {
+MOEWAY_FN void count_results(const Team& team, const Round& round, int32_t owner, uint32_t num) {
   team.leader([&] {
-    // Relaxed: the host reads it after the launch.
-    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.counters()->results_sent, uint64_t{num});
+    // Relaxed: the host only looks.
+    if (num > 0) exec::add_relaxed<exec::Scope::kDevice>(&round.peer_counters(owner)->results_sent, uint64_t{num});
   });
 }
 
 // What dispatch has left behind, read as early as possible: numbers of both epochs, before it is known which one it is.
 template <class Team>
 struct Arrivals {
-  int32_t own[layout::kEpochs];
+  int32_t own_even, own_odd;
   typename Team::template Spread<uint32_t> received;  // [kEpochs, W], if a warp has lanes for so many.
   uint64_t epoch;
 
   MOEWAY_FN Arrivals(const Team& team, const Round& round, uint64_t of) : epoch(of) {
     const auto* tokens = round.at<const int32_t>(round.workspace.num_tokens(0));
-    own[0] = tokens[0];
-    own[1] = tokens[1];
+    own_even = tokens[0];
+    own_odd = tokens[1];
     const auto* numbers = round.at<const uint32_t>(round.workspace.num_received(0, 0));
     const int32_t n = layout::kEpochs * round.shape().num_ranks();
     received = team.spread(exec::spread_size(n), [&](int i) { return numbers[i]; });
   }
-  MOEWAY_FN int32_t num_tokens(int parity) const { return own[parity]; }
+  MOEWAY_FN int32_t num_tokens(int parity) const { return parity == 0 ? own_even : own_odd; }
   MOEWAY_FN uint32_t num_received(const Round& round, int parity, int32_t src) const {
     const int32_t i = parity * round.shape().num_ranks() + src;
     if (i < exec::kSpread) return received.get(i);
@@ -207,25 +212,25 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
   const layout::Shape& shape = round.shape();
   const uint64_t epoch = arrivals.epoch;
   const int parity = parity_of(epoch);
-  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch, own_direct);
+  const Combiner<Config, Team, Peers> combiner(team, args, peers, epoch);
   int64_t num_before = 0;
-  uint32_t num = 0;
   MOEWAY_ROLL
   for (int32_t step = own_direct ? 1 : 0; step < shape.num_ranks(); ++step) {
     const int32_t src = round.source(step);
     // Own tokens are kept under their numbers, and some have no expert here. With replicas they are as all others.
-    const bool own = src == round.rank && (own_direct || !shape.replicated());
+    const bool own = src == round.rank && !unusual<Config>(shape.replicated());
     const int64_t num_tokens = own ? arrivals.num_tokens(parity) : int64_t{arrivals.num_received(round, parity, src)};
+    uint32_t num = 0;
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;
-      if (slice == 0)
-        num += num_results(shape, round.at<const std::byte>(round.workspace.received(parity, src, index)));
-      combiner.return_slice(src, index, slice);
+      const auto record = combiner.read(combiner.record(parity, src, index));
+      if (slice == 0) num += num_results(shape, record.token);
+      combiner.return_slice(src, index, record, slice);
       return true;
     });
+    for_each_member<Config>(round, src, [&](int32_t owner) { count_results(team, round, owner, num); });
     num_before += num_tokens;
   }
-  count_results(team, round, own_direct ? num : num * static_cast<uint32_t>(shape.replicas));
 }
 
 template <class Config, class Team, class Peers>

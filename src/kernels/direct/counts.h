@@ -12,13 +12,21 @@ MOEWAY_FN exec::Failure corrupt(exec::Awaited what, int32_t src, int64_t index, 
   return {exec::FailureKind::kCorrupt, {what, src, index}, static_cast<uint64_t>(limit), static_cast<uint64_t>(seen)};
 }
 
+// There is no room for an expert's rows: a failure, unless they are dropped. `rows`: of it, or (packed) up to its last one.
+MOEWAY_FN exec::Failure overflow(int64_t expert, int64_t limit, int64_t rows) {
+  return {exec::FailureKind::kOverflow,
+          {exec::Awaited::kCounts, -1, expert},
+          static_cast<uint64_t>(limit),
+          static_cast<uint64_t>(rows)};
+}
+
 // Rows of an expert up to where the next one may start. A long division: not in the way of those who need none.
 MOEWAY_RARE int64_t padded_rows(int64_t rows, int64_t alignment) { return layout::round_up(rows, alignment); }
 
-template <class Team, class Peers>
+template <class Config, class Team, class Peers>
 class Counts {
  public:
-  MOEWAY_FN Counts(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+  MOEWAY_FN Counts(Config, const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
                    const DispatchScratch& scratch)
       : team_(team),
         args_(args),
@@ -36,39 +44,46 @@ class Counts {
     // wait for everything.
     const int32_t num_ranks = shape_.num_ranks();
     bool good = true;
-    const bool come = team_.poll_each(
-                          num_local_ > num_ranks ? num_local_ : num_ranks,
-                          [&](int32_t i) {
-                            const bool slots = i >= num_ranks || take_slots(i, &good);
-                            return (i >= num_local_ || take_rows(i, &good)) && slots;
-                          },
-                          [&](int32_t i) {
-                            if (i < num_ranks && !exec::has_tag(slots_word(i), epoch_))
-                              return missing(i, slots_word(i));
-                            int32_t src = 0;
-                            while (src + 1 < num_ranks && exec::has_tag(rows_word(src, i), epoch_)) ++src;
-                            return missing(src, rows_word(src, i));
-                          }) &&
-                      (!shape_.replicated() || recv_num_tokens(&good));
+    bool come = team_.poll_each(
+        num_local_ > num_ranks ? num_local_ : num_ranks,
+        [&](int32_t i) {
+          const bool slots = i >= num_ranks || take_slots(i, &good);
+          return (i >= num_local_ || take_rows(i, &good)) && slots;
+        },
+        [&](int32_t i) {
+          if (i < num_ranks && !exec::has_tag(slots_word(i), epoch_)) return missing(i, slots_word(i));
+          int32_t src = 0;
+          while (src + 1 < num_ranks && exec::has_tag(rows_word(src, i), epoch_)) ++src;
+          return missing(src, rows_word(src, i));
+        });
+    if (unusual<Config>(shape_.replicated())) come = come && recv_num_tokens(&good);
     if (shape_.rows != layout::Rows::kPacked) return come && good;
     if (!team_.all(come && good)) return false;
-    place_experts();
-    return true;
+    return place_experts();
   }
 
   // Tells the caller and the later phases what has come. After a barrier behind recv().
   MOEWAY_FN void publish() const {
-    uint32_t num_rows = 0;
+    uint32_t num_rows = 0, num_dropped = 0;
     team_.lanes(num_local_, [&](int32_t e) {
       args_.num_rows[e * args_.num_rows_stride] = static_cast<int32_t>(scratch_.num_rows[e]);
       num_rows += scratch_.num_rows[e];
+      const uint32_t dropped = scratch_.num_arrived[e] - scratch_.num_rows[e];
+      num_dropped += dropped;
+      if (args_.num_dropped != nullptr) args_.num_dropped[e * args_.num_dropped_stride] = static_cast<int32_t>(dropped);
       if (args_.first_row == nullptr) return;
       const bool packed = shape_.rows == layout::Rows::kPacked;
       args_.first_row[e * args_.first_row_stride] = packed ? scratch_.first_row[e] : e * args_.expert_capacity;
     });
     auto* num_received = round_.template at<uint32_t>(round_.workspace.num_received(parity_of(epoch_), 0));
-    team_.lanes(shape_.num_ranks(), [&](int32_t src) { num_received[src] = scratch_.num_slots[src]; });
+    team_.lanes(shape_.num_ranks(), [&](int32_t src) {
+      num_received[src] = scratch_.num_slots[src];
+      // Relaxed: the host only looks.
+      exec::add_relaxed<exec::Scope::kDevice>(&round_.peer_counters(src)->tokens_received,
+                                              uint64_t{scratch_.num_slots[src]});
+    });
     team_.add(&round_.counters()->rows_received, num_rows);
+    if (args_.drops) team_.add(&round_.counters()->rows_dropped, num_dropped);
   }
 
   // Waits until all sources have finished with their regions of the epoch before: those of the next epoch may then be
@@ -167,19 +182,19 @@ class Counts {
         sum += count;
       }
     }
-    // The shares of a group's members are not all as large as the largest.
-    if (shape_.replicated() && come &&
-        sum > static_cast<uint32_t>(round_.heap.num_groups * shape_.max_tokens) * per_token) {
-      team_.fail(corrupt(exec::Awaited::kCounts, 0, 0,
-                         int64_t{round_.heap.num_groups} * shape_.max_tokens * per_token + 1, sum));
+    scratch_.num_arrived[e] = sum;
+    scratch_.num_rows[e] = sum < args_.max_expert_rows ? sum : args_.max_expert_rows;
+    if (come && sum > args_.max_expert_rows && !args_.drops && shape_.rows != layout::Rows::kPacked) {
+      team_.fail(overflow(round_.heap.owners.first(round_.rank) + e, args_.max_expert_rows, sum));
       *good = false;
     }
-    scratch_.num_rows[e] = sum;
     return come;
   }
 
-  // packed: experts one after another. Every lane adds up for itself: experts of one rank are few.
-  MOEWAY_FN void place_experts() const {
+  // packed: experts one after another, up to the last row that there is room for. Every lane adds up for itself: experts
+  // of one rank are few. False if rows would have to be dropped that may not.
+  MOEWAY_FN bool place_experts() const {
+    bool fits = true;
     team_.lanes(num_local_,
                 [&](int32_t e) { scratch_.padded_rows[e] = padded_rows(scratch_.num_rows[e], args_.alignment); });
     team_.sync();
@@ -187,8 +202,18 @@ class Counts {
       int64_t first = 0;
       MOEWAY_ROLL
       for (int32_t before = 0; before < e; ++before) first += scratch_.padded_rows[before];
-      scratch_.first_row[e] = first;
+      const int64_t room = args_.max_rows - first, arrived = scratch_.num_arrived[e];
+      if (arrived > room) {
+        // The first expert that does not fit tells.
+        if (!args_.drops && room >= 0) {
+          team_.fail(overflow(round_.heap.owners.first(round_.rank) + e, args_.max_rows, first + arrived));
+        }
+        fits = fits && args_.drops;
+        scratch_.num_rows[e] = room < 0 ? 0 : static_cast<uint32_t>(room);
+      }
+      scratch_.first_row[e] = room < 0 ? args_.max_rows : first;
     });
+    return fits;
   }
 
   const Team& team_;

@@ -12,18 +12,26 @@ namespace moeway::kernels::direct {
 class DispatchScratch {
  public:
   // While tokens are announced.
-  uint32_t* rows;   // [E]: routes to each expert before the next token.
-  uint32_t* slots;  // [W]: tokens to each rank before it.
+  uint32_t* rows;      // [E]: routes to each expert before the next token.
+  uint32_t* slots;     // [W]: tokens to each rank before it.
+  uint32_t* own_rows;  // [E], [W]: the same of the team's own share; in the last team alone.
+  uint32_t* own_slots;
 
   // From the counts of all sources on.
-  uint32_t* num_rows;    // [L]: of each expert.
-  uint32_t* first_of;    // [W, L]: the first row of a source among the expert's.
-  uint32_t* num_slots;   // [W]: tokens from each source.
-  uint32_t* num_tokens;  // [W]: of each source's group; with replicas alone.
-  int64_t* padded_rows;  // [L]: num_rows, rounded up; packed alone.
-  int64_t* first_row;    // [L]: of each expert; packed alone.
+  uint32_t* num_rows;     // [L]: of each expert, as far as there is room.
+  uint32_t* num_arrived;  // [L]: what all sources send for it.
+  uint32_t* first_of;     // [W, L]: the first row of a source among the expert's.
+  uint32_t* num_slots;    // [W]: tokens from each source.
+  uint32_t* num_tokens;   // [W]: of each source's group; with replicas alone.
+  int64_t* padded_rows;   // [L]: num_rows, rounded up; packed alone.
+  int64_t* first_row;     // [L]: of each expert; packed alone.
 
   std::byte* held;  // Team::held_bytes().
+  // Team::quantised_bytes(), where the shape quantises.
+  template <class Team>
+  MOEWAY_FN std::byte* quantised(const Team&, const layout::Shape& shape) const {
+    return held + Team::held_bytes(shape.token());
+  }
 
   MOEWAY_FN DispatchScratch(std::byte* memory, const layout::HeapLayout& heap) {
     lay_out(memory, heap.shape, heap.owners.max_local());
@@ -32,7 +40,8 @@ class DispatchScratch {
   template <class Team>
   static int64_t bytes(const layout::Shape& shape) {
     DispatchScratch scratch;
-    return scratch.lay_out(nullptr, shape, shape.experts.max_local()) + Team::held_bytes(shape.token());
+    return scratch.lay_out(nullptr, shape, shape.experts.max_local()) + Team::held_bytes(shape.token()) +
+           (shape.quantises() ? Team::quantised_bytes(shape.token()) : 0);
   }
 
  private:
@@ -41,8 +50,10 @@ class DispatchScratch {
   // Lays everything out; returns where `held` starts.
   MOEWAY_FN int64_t lay_out(std::byte* memory, const layout::Shape& shape, int64_t local) {
     int64_t offset = 0;
+    // As numbers: of no memory at all an address is none that may be moved.
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
     const auto take = [&](auto** array, int64_t n) {
-      *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory + offset);
+      *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(begin + static_cast<uintptr_t>(offset));
       offset += n * static_cast<int64_t>(sizeof(**array));
     };
     const int64_t packed = shape.rows == layout::Rows::kPacked ? local : 0;
@@ -50,12 +61,15 @@ class DispatchScratch {
     take(&padded_rows, packed);
     take(&rows, shape.experts.num_experts);
     take(&slots, shape.num_ranks());
+    take(&own_rows, shape.experts.num_experts);
+    take(&own_slots, shape.num_ranks());
     take(&num_rows, local);
+    take(&num_arrived, local);
     take(&first_of, local * shape.num_ranks());
     take(&num_slots, shape.num_ranks());
     take(&num_tokens, shape.replicated() ? shape.num_ranks() : 0);
     offset = layout::round_up(offset, sizeof(exec::Unit));
-    held = memory + offset;
+    held = reinterpret_cast<std::byte*>(begin + static_cast<uintptr_t>(offset));
     return offset;
   }
 };

@@ -83,16 +83,41 @@ struct Round {
     });
   }
   MOEWAY_FN layout::Counters* counters() const { return at<layout::Counters>(workspace.counters()); }
+  MOEWAY_FN layout::PeerCounters* peer_counters(int32_t peer) const {
+    return at<layout::PeerCounters>(workspace.peer_counters(peer));
+  }
 };
+
+// `condition`, which never holds in a usual case. A GPU waits for every stretch of code that it comes to, and for every one that
+// it leaps over: nearly all callers have kernels without what they do not need.
+template <class Config>
+MOEWAY_FN constexpr bool unusual(bool condition) {
+  return !Config::kUsual && condition;
+}
+
+// The replica group of a rank (layout/replicas.h): without replicas the rank itself.
+template <class Config>
+MOEWAY_FN int32_t group_of(const Round& round, int32_t rank) {
+  return unusual<Config>(round.shape().replicated()) ? round.heap.replicas.group(rank) : rank;
+}
+// f(member) for the ranks of a rank's group.
+template <class Config, class F>
+MOEWAY_FN void for_each_member(const Round& round, int32_t rank, F f) {
+  if (!unusual<Config>(round.shape().replicated())) return f(rank);
+  const int32_t first = round.heap.replicas.first_rank(rank);
+  MOEWAY_ROLL
+  for (int32_t member = first; member < first + round.shape().replicas; ++member) f(member);
+}
 
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
 
 // A team's part of the tokens that this rank sends: consecutive ones, so that it counts the routes before them once and then
 // knows every position by itself. The last team's, be it empty, ends with the last token.
 struct Share {
+  int64_t first;  // Of the tokens that this rank sends.
   int64_t begin, end;
 
-  MOEWAY_FN Share(int id, int count, const layout::TokenRange& of) {
+  MOEWAY_FN Share(int id, int count, const layout::TokenRange& of) : first(of.begin) {
     const int64_t each = static_cast<int64_t>((static_cast<uint32_t>(of.size()) + static_cast<uint32_t>(count) - 1) /
                                               static_cast<uint32_t>(count));
     begin = of.begin + id * each < of.end ? of.begin + id * each : of.end;

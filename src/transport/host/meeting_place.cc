@@ -14,6 +14,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/foreign_text.h"
 #include "base/format.h"
 #include "base/stream.h"
 #include "base/unix_socket.h"
@@ -53,6 +54,17 @@ Plan make_plan() {
   for (size_t i = plan.token.size(); i < random.size(); ++i) name += fmt::format("{:02x}", random[i]);
   std::copy_n(name.begin(), std::min(name.size(), plan.directory.size() - 1), plan.directory.begin());
   return plan;
+}
+
+// Everybody removes the directory when the meeting fails, so that whatever rank 0 says, it must be one that a plan makes.
+bool is_plan(const Plan& plan) {
+  const std::string_view path = text_of(plan.directory);
+  constexpr std::string_view kPrefix = "/moeway-";
+  constexpr size_t kDigits = 32;
+  if (path.size() < kPrefix.size() + kDigits || path.size() == plan.directory.size() || path[0] != '/') return false;
+  const std::string_view name = path.substr(path.size() - kPrefix.size() - kDigits);
+  return name.substr(0, kPrefix.size()) == kPrefix &&
+         name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
 }
 
 void remove_place(const std::string& directory) {
@@ -106,7 +118,11 @@ class Meeting {
     const Result<std::vector<Plan>> plans = collective_.all_gather_value(make_plan(), deadline_);
     if (!plans.ok()) return plans.status();
     plan_ = plans.value()[0];
-    directory_ = plan_.directory.data();
+    if (!is_plan(plan_)) {
+      return error(MOEWAY_INTERNAL, "rank 0 meets the others in '{}', expected a directory of its own making",
+                   printable(text_of(plan_.directory)));
+    }
+    directory_ = text_of(plan_.directory);
     const bool hidden =
         ranks_[0].pid_namespace != 0 && std::all_of(ranks_.begin(), ranks_.end(), [&](const Whereabouts& rank) {
           return rank.pid_namespace == ranks_[0].pid_namespace;

@@ -22,17 +22,19 @@ class Segment {
     void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
     if (memory == nullptr) return nullptr;
     std::memset(memory, 0, bytes);
-    return std::make_shared<Segment>(memory);
+    return std::make_shared<Segment>(memory, bytes);
   }
-  explicit Segment(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+  Segment(void* memory, size_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}
   ~Segment() { ::operator delete(memory_, kAlignment); }
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   std::byte* memory() const { return memory_; }
+  size_t bytes() const { return bytes_; }
 
  private:
   std::byte* const memory_;
+  const size_t bytes_;
 };
 
 // Where the threads of this process find each other's segments. It keeps none alive: a segment lives as long as a heap
@@ -92,7 +94,7 @@ class ThreadTransport final : public Transport {
     }
     if (status = collective.agree(status, deadline); !status.ok()) return status;
     const uint64_t key = Registry::instance().add(mine);
-    Result<std::vector<std::shared_ptr<Segment>>> segments = find_all(key, collective, deadline);
+    Result<std::vector<std::shared_ptr<Segment>>> segments = find_all(key, bytes, collective, deadline);
     // All ranks have found all segments, or will not look for them any more.
     Registry::instance().remove(key);
     if (!segments.ok()) return segments.status();
@@ -103,7 +105,7 @@ class ThreadTransport final : public Transport {
   bool peer_lost(int) const override { return false; }
 
  private:
-  static Result<std::vector<std::shared_ptr<Segment>>> find_all(uint64_t key, Collective& collective,
+  static Result<std::vector<std::shared_ptr<Segment>>> find_all(uint64_t key, size_t bytes, Collective& collective,
                                                                 Deadline deadline) {
     const Result<std::vector<uint64_t>> keys = collective.all_gather_value(key, deadline);
     if (!keys.ok()) return keys.status();
@@ -111,7 +113,12 @@ class ThreadTransport final : public Transport {
     Status status;
     for (size_t r = 0; r < keys.value().size(); ++r) {
       segments.push_back(Registry::instance().find(keys.value()[r]));
-      if (segments.back() == nullptr) status = error(MOEWAY_PEER_LOST, "rank {} has let go of its segment", r);
+      if (segments.back() == nullptr) {
+        status = error(MOEWAY_PEER_LOST, "rank {} has let go of its segment", r);
+      } else if (segments.back()->bytes() != bytes) {
+        status = error(MOEWAY_INTERNAL, "rank {} names a segment of {} bytes, expected {}", r, segments.back()->bytes(),
+                       bytes);
+      }
     }
     if (status = collective.agree(status, deadline); !status.ok()) return status;
     return segments;

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/descriptor.h"
+#include "base/foreign_text.h"
 #include "base/rank_list.h"
 
 namespace moeway::transport {
@@ -65,7 +66,8 @@ std::string who_is_where(const std::vector<Whereabouts>& ranks) {
       named[r] = true;
       together.push_back(static_cast<int>(r));
     }
-    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", rank_list(together), ranks[first].host.data());
+    text +=
+        fmt::format("{}{} on {}", text.empty() ? "" : ", ", rank_list(together), printable(text_of(ranks[first].host)));
   }
   return text;
 }

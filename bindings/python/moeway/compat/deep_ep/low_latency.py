@@ -8,15 +8,26 @@ import torch
 
 from moeway.all_to_all import AllToAll, DispatchOutput, Routing
 from moeway.communicator import Communicator
-from moeway.compat.deep_ep.quantise import BLOCK, quantise
-from moeway.enums import Scales
 from moeway.errors import InvalidArgumentError
-from moeway.torch.zeros import zeros
 
 __all__ = ["Handle", "LowLatency"]
 
-_Key = Tuple[int, int, int, int, str]
+_BLOCK = 128  # Elements that share a scale.
 _PACKED = 4  # UE8M0 scales in an int32
+_Key = Tuple[int, int, int, int, Tuple[str, str, str]]
+
+
+def _form_of(hidden: int, use_fp8: bool, round_scale: bool, use_ue8m0: bool) -> Tuple[str, str, str]:
+    """What dispatch moves: its type, its scales, and how it makes them of bf16."""
+    if not use_fp8:
+        return "bf16", "none", "none"
+    if use_ue8m0 and not round_scale:
+        raise InvalidArgumentError("use_ue8m0 is set without round_scale: UE8M0 holds powers of two only")
+    block = _BLOCK * (_PACKED if use_ue8m0 else 1)
+    if hidden % block != 0:
+        with_what = "use_ue8m0" if use_ue8m0 else "fp8"
+        raise InvalidArgumentError(f"hidden is {hidden}, expected a multiple of {block} with {with_what}")
+    return "f8_e4m3", "ue8m0" if use_ue8m0 else "f32", "power_of_two" if round_scale else "largest"
 
 
 class Handle(Tuple[Any, ...]):
@@ -47,13 +58,9 @@ class LowLatency:
         """Sends; gives rows (with scales), counts, handle, and what receives them."""
         if x.dtype != torch.bfloat16:
             raise InvalidArgumentError(f"x is {x.dtype}, expected torch.bfloat16")
-        if use_ue8m0 and x.shape[1] % (BLOCK * _PACKED) != 0:
-            raise InvalidArgumentError(
-                f"hidden is {x.shape[1]}, expected a multiple of {BLOCK * _PACKED} with use_ue8m0")
-        kind = "none" if not use_fp8 else "ue8m0" if use_ue8m0 else "f32"
-        made = self._object((max_tokens, x.shape[1], num_experts, topk_idx.shape[1], kind))
-        elements, scales = quantise(x, round_scale, use_ue8m0) if use_fp8 else (x, None)
-        routing = made.dispatch_send(elements, topk_idx, None, scales)
+        form = _form_of(x.shape[1], use_fp8, round_scale, use_ue8m0)
+        made = self._object((max_tokens, x.shape[1], num_experts, topk_idx.shape[1], form))
+        routing = made.dispatch_send(x, topk_idx)
         output = made.allocate_output("torch", first_row=False)
         packed_scales = None
         if use_fp8:
@@ -105,11 +112,11 @@ class LowLatency:
 
     def _object(self, key: _Key) -> AllToAll:
         if key not in self._objects:
-            max_tokens, hidden, num_experts, topk, kind = key
+            max_tokens, hidden, num_experts, topk, (dtype, scales, quantise) = key
             self._objects[key] = AllToAll(
                 self._communicator, num_experts=num_experts, topk=topk, hidden=hidden, max_tokens=max_tokens,
-                dispatch_dtype="bf16" if kind == "none" else "f8_e4m3", scales=kind, layout="expert_padded",
-                weights="at_combine", distinct_experts=True)
+                dispatch_dtype=dtype, scales=scales, quantise=quantise, layout="expert_padded", weights="at_combine",
+                distinct_experts=True)
         return self._objects[key]
 
     def _describe(self, output: DispatchOutput, handle: Handle) -> None:
@@ -127,10 +134,5 @@ class LowLatency:
     @staticmethod
     def _dispatch_again(made: AllToAll, topk_idx: torch.Tensor) -> Routing:
         scratch = made.allocate_output("torch", first_row=False, row_source=False)
-        config = made.config
-        dtype = torch.bfloat16 if config.scales == Scales.NONE else torch.float8_e4m3fn
-        x = zeros((len(topk_idx), config.hidden), dtype, topk_idx.device)
-        scales = None
-        if scratch.scales is not None:
-            scales = zeros((len(topk_idx), made.sizes.num_scales), scratch.scales.dtype, x.device)
-        return made.dispatch(x, topk_idx, None, scales, scratch)[0]
+        x = torch.zeros((len(topk_idx), made.config.hidden), dtype=torch.bfloat16, device=topk_idx.device)
+        return made.dispatch(x, topk_idx, output=scratch)[0]

@@ -1,10 +1,12 @@
-// Ranks on CUDA devices through the public interface, against the reference: a thread per rank, ranks dealt to the devices that there
-// are. A test's tensors lie in host memory that every device reaches, so the test needs no copies; the library does not know.
+// Ranks on CUDA devices through the public interface: a thread per rank, ranks dealt to the devices that there are. A test's tensors lie
+// in host memory that every device reaches, so the test needs no copies; the library does not know.
+#pragma once
+
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <moeway/moeway.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -18,12 +20,11 @@
 #include "reference/oracle.h"
 
 namespace moeway::gpu {
-namespace {
 
 template <class T>
 using Vector = std::vector<T, kernel_tests::Allocator<T>>;
 
-int num_devices() {
+inline int num_devices() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
@@ -80,16 +81,30 @@ class Rank {
   }
 
   void set_input(const reference::RankInput& input) {
-    x_.assign(input.x.begin(), input.x.end());
+    const std::vector<std::byte>& x = reference::given_x(shape_, input);
+    x_.assign(x.begin(), x.end());
     scales_.assign(input.scales.begin(), input.scales.end());
     ids_.assign(input.topk_idx.begin(), input.topk_idx.end());
     weights_.assign(input.topk_weights.begin(), input.topk_weights.end());
     num_tokens_ = input.num_tokens;
   }
+  // The same, the number of tokens in memory beside tensors of max_tokens rows; routes behind the tokens cannot be.
+  void set_counted_input(const reference::RankInput& input) {
+    set_input(input);
+    count_.assign(1, static_cast<int32_t>(input.num_tokens));
+    num_tokens_ = shape_.max_tokens;
+    const auto elements = static_cast<size_t>(num_tokens_ * shape_.row_elements());
+    x_.resize(elements * static_cast<size_t>(reference::dtype_bytes(shape_.given_dtype())), std::byte{0x5a});
+    scales_.resize(static_cast<size_t>(num_tokens_ * shape_.token_scale_bytes()), std::byte{0x5a});
+    ids_.resize(static_cast<size_t>(num_tokens_ * shape_.topk), 1 << 20);
+    weights_.resize(ids_.size(), -7.0f);
+  }
+  void set_count(int32_t count) { count_[0] = count; }
   DispatchInput input() {
     DispatchInput in;
-    in.x = tensor(x_.data(), multi_rank::to_moeway(shape_.dispatch_dtype), {num_tokens_, shape_.row_elements()});
-    if (shape_.num_scales() > 0) {
+    in.x = tensor(x_.data(), multi_rank::to_moeway(shape_.given_dtype()), {num_tokens_, shape_.row_elements()});
+    if (!count_.empty()) in.num_tokens = tensor(count_.data(), kI32, {1});
+    if (shape_.gives_scales()) {
       in.scales =
           tensor(scales_.data(), multi_rank::to_moeway(shape_.scale_dtype()), {num_tokens_, shape_.num_scales()});
     }
@@ -154,10 +169,18 @@ class Rank {
     const std::vector<std::byte> want = reference::expected_combine(shape_, values, input);
     return expect(std::equal(want.begin(), want.end(), y_.begin()), "sum");
   }
+  // That y's rows from `token` on are as poison() has left them.
+  bool check_untouched(int64_t token) {
+    const auto bytes = static_cast<size_t>(shape_.hidden * reference::dtype_bytes(shape_.output_dtype));
+    return expect(std::all_of(y_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(token) * bytes), y_.end(),
+                              [](std::byte byte) { return byte == std::byte{0xff}; }),
+                  "rows of y behind the tokens");
+  }
   void poison() {
     for (auto* memory : {&out_, &out_scales_, &rows_, &y_}) std::fill(memory->begin(), memory->end(), std::byte{0xff});
     std::fill(num_rows_.begin(), num_rows_.end(), -7);
   }
+  void poison_results() { std::fill(y_.begin(), y_.end(), std::byte{0xff}); }
 
  private:
   bool at_dispatch() const { return shape_.weights == reference::Weights::kAtDispatch; }
@@ -169,6 +192,7 @@ class Rank {
     config.max_tokens = shape_.max_tokens;
     config.dispatch_dtype = multi_rank::to_moeway(shape_.dispatch_dtype);
     config.scales = multi_rank::to_moeway(shape_.scales);
+    config.quantise = multi_rank::to_moeway(shape_.quantise);
     config.row_dtype = multi_rank::to_moeway(shape_.row_dtype);
     config.output_dtype = multi_rank::to_moeway(shape_.output_dtype);
     config.layout = multi_rank::to_moeway(shape_.layout);
@@ -210,12 +234,12 @@ class Rank {
   Vector<std::byte> x_, scales_, out_, out_scales_, rows_, y_;
   Vector<int64_t> ids_;
   Vector<float> weights_, topk_weights_;
-  Vector<int32_t> num_rows_, topk_idx_;
+  Vector<int32_t> num_rows_, topk_idx_, count_;
 };
 
 // body(rank) for every rank at the same time; what went wrong.
-std::string run(const reference::Shape& shape, const std::function<void(int, Rank&)>& body,
-                int64_t timeout_ms = 10000) {
+inline std::string run(const reference::Shape& shape, const std::function<void(int, Rank&)>& body,
+                       int64_t timeout_ms = 10000) {
   const ThreadGroup group(shape.num_ranks);
   std::vector<std::string> wrong(static_cast<size_t>(shape.num_ranks));
   std::vector<std::thread> threads;
@@ -232,134 +256,4 @@ std::string run(const reference::Shape& shape, const std::function<void(int, Ran
   return all;
 }
 
-reference::Batch batch_of(const reference::Shape& shape, uint64_t seed, int round) {
-  return reference::make_batch(shape, reference::Values::kArbitrary, reference::Routes::kMixed,
-                               reference::make_num_tokens(shape, reference::Tokens::kRandom, seed, round), seed, round);
-}
-
-// Every layout, weights mode and pair of types that differ in a kernel; two ranks a device in the second half.
-TEST_F(Nvlink, RoundsGiveTheReferencesBits) {
-  for (const int num_ranks : {2, 4}) {
-    for (const reference::Layout layout :
-         {reference::Layout::kExpertPadded, reference::Layout::kExpertPacked, reference::Layout::kTokenMajor}) {
-      for (const reference::Weights weights : {reference::Weights::kAtDispatch, reference::Weights::kAtCombine}) {
-        if (layout == reference::Layout::kTokenMajor && weights == reference::Weights::kAtCombine) continue;
-        for (const reference::DType dtype :
-             {reference::DType::kBf16, reference::DType::kF16, reference::DType::kF32, reference::DType::kF8E4M3}) {
-          reference::Shape shape;
-          shape.num_ranks = num_ranks;
-          shape.num_experts = 10;
-          shape.topk = 4;
-          shape.hidden = 264;
-          shape.max_tokens = 33;
-          shape.dispatch_dtype = dtype;
-          if (dtype == reference::DType::kF8E4M3) shape.scales = reference::Scales::kF32;
-          if (dtype != reference::DType::kF8E4M3) shape.row_dtype = shape.output_dtype = dtype;
-          shape.layout = layout;
-          shape.weights = weights;
-          constexpr int kRounds = 6;
-          const std::string wrong = run(shape, [&](int r, Rank& rank) {
-            for (int round = 0; round < kRounds && rank.wrong().empty(); ++round) {
-              const reference::Batch batch = batch_of(shape, 3, round);
-              rank.poison();
-              rank.set_input(batch[static_cast<size_t>(r)]);
-              const Result<Routing> routing = rank.object().dispatch(rank.input(), rank.output());
-              rank.synchronize();
-              if (!rank.note(routing.status()) || !rank.note(rank.object().status())) return;
-              if (!rank.check_dispatch(batch, reference::Values::kArbitrary)) return;
-              rank.note(rank.combine(routing.value()));
-              rank.synchronize();
-              if (!rank.note(rank.object().status())) return;
-              rank.check_combine(batch[static_cast<size_t>(r)], reference::Values::kArbitrary);
-            }
-          });
-          ASSERT_EQ(wrong, "") << describe(shape);
-        }
-      }
-    }
-  }
-}
-
-// A captured round repeats its arguments; epochs move on all the same, and inputs may change in place.
-TEST_F(Nvlink, ACapturedRoundCanBeReplayed) {
-  reference::Shape shape;
-  shape.num_experts = 8;
-  shape.topk = 3;
-  shape.hidden = 128;
-  shape.max_tokens = 16;
-  const std::string wrong = run(shape, [&](int r, Rank& rank) {
-    // All tokens on every rank: the number of tokens is captured.
-    const auto batch_in = [&](int round) {
-      return reference::make_batch(shape, reference::Values::kExact, reference::Routes::kUniform, {16, 16}, 5, round);
-    };
-    rank.set_input(batch_in(0)[static_cast<size_t>(r)]);
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    cudaStreamBeginCapture(rank.stream(), cudaStreamCaptureModeThreadLocal);
-    const Result<Routing> routing = rank.object().dispatch(rank.input(), rank.output());
-    if (rank.note(routing.status())) rank.note(rank.combine(routing.value()));
-    cudaStreamEndCapture(rank.stream(), &graph);
-    if (!rank.wrong().empty() ||
-        !rank.expect(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess, "instantiate"))
-      return;
-    for (int round = 0; round < 200 && rank.wrong().empty(); ++round) {
-      const reference::Batch batch = batch_in(round);
-      rank.set_input(batch[static_cast<size_t>(r)]);
-      if (r == round % 2 && round % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      // The rows of the round before: combine's result is checked in form only by the eager test; here rows must be dispatch's.
-      cudaGraphLaunch(executable, rank.stream());
-      rank.synchronize();
-      if (!rank.note(rank.object().status())) return;
-      rank.check_dispatch(batch, reference::Values::kExact);
-    }
-    cudaGraphExecDestroy(executable);
-    cudaGraphDestroy(graph);
-  });
-  EXPECT_EQ(wrong, "");
-}
-
-TEST_F(Nvlink, AMissingPeerIsAnErrorOfStatusAndNotAHang) {
-  reference::Shape shape;
-  const std::string wrong = run(
-      shape,
-      [&](int r, Rank& rank) {
-        if (r == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-          return;
-        }
-        rank.set_input(batch_of(shape, 1, 0)[0]);
-        const Result<Routing> routing = rank.object().dispatch(rank.input(), rank.output());
-        rank.synchronize();
-        const Status status = rank.object().status();
-        rank.expect(status.code() == MOEWAY_DEADLINE_EXCEEDED && status.message().find("rank 1") != std::string::npos,
-                    status.to_string());
-        rank.expect(cudaGetLastError() == cudaSuccess, "a CUDA error stays behind");
-      },
-      300);
-  EXPECT_EQ(wrong, "");
-}
-
-TEST_F(Nvlink, AnIdOutOfRangeIsAnErrorOfStatusAndNotATrap) {
-  reference::Shape shape;
-  const std::string wrong = run(shape, [&](int r, Rank& rank) {
-    reference::Batch batch =
-        reference::make_batch(shape, reference::Values::kExact, reference::Routes::kUniform, {8, 8}, 5, 0);
-    if (r == 0) batch[0].topk_idx[5] = 77;
-    rank.set_input(batch[static_cast<size_t>(r)]);
-    const Result<Routing> routing = rank.object().dispatch(rank.input(), rank.output());
-    rank.synchronize();
-    const Status status = rank.object().status();
-    if (r == 0) {
-      rank.expect(
-          status.code() == MOEWAY_INVALID_ARGUMENT && status.message().find("topk_idx[2, 1]") != std::string::npos,
-          status.to_string());
-    } else {
-      rank.note(status);
-    }
-    rank.expect(cudaGetLastError() == cudaSuccess, "a CUDA error stays behind");
-  });
-  EXPECT_EQ(wrong, "");
-}
-
-}  // namespace
 }  // namespace moeway::gpu

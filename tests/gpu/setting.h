@@ -1,0 +1,32 @@
+// The machine that GPU tests find, and how their ranks are dealt to it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace moeway::gpu {
+
+// Whether this program has its ranks as processes (MOEWAY_GPU_RANKS_AS=processes), not as threads. Such a program must not
+// touch CUDA itself before it forks them.
+bool ranks_are_processes();
+
+// CUDA devices of this machine. Without touching CUDA where ranks are processes.
+int num_devices();
+
+// The device of a rank: in turn, or what a DeviceOrder says.
+int device_of(int rank);
+
+// While it lives, rank r is on device order[r]. With `masked` (ranks as processes) each sees no other, and as number 0.
+class DeviceOrder {
+ public:
+  explicit DeviceOrder(std::vector<int> order, bool masked = false);
+  ~DeviceOrder();
+  DeviceOrder(const DeviceOrder&) = delete;
+  DeviceOrder& operator=(const DeviceOrder&) = delete;
+};
+bool devices_are_masked();
+
+// Empty if the tests can run; else what they lack.
+std::string missing();
+
+}  // namespace moeway::gpu
