@@ -15,8 +15,8 @@ bool names_an_expert_twice(const int32_t* experts, int32_t topk, std::vector<int
 
 }  // namespace
 
-int Routes::sender(int rank, int64_t token, int64_t num_tokens) const {
-  const int64_t small = num_tokens / replicas, num_large = num_tokens % replicas, in_large = num_large * (small + 1);
+int Routes::sender(int rank, int64_t token, int64_t of_group) const {
+  const int64_t small = of_group / replicas, num_large = of_group % replicas, in_large = num_large * (small + 1);
   const int64_t member = token < in_large ? token / (small + 1) : num_large + (token - in_large) / small;
   return group(rank) * replicas + static_cast<int>(member);
 }

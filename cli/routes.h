@@ -34,8 +34,8 @@ struct Routes {
     return cycle.empty() ? kEmpty : cycle[static_cast<size_t>(round) % cycle.size()];
   }
   int group(int rank) const { return rank / replicas; }
-  // The rank of `rank`'s group that sends a token when the group has `num_tokens`: the first ones send one more.
-  int sender(int rank, int64_t token, int64_t num_tokens) const;
+  // The rank of `rank`'s group that sends a token when the group has `of_group` tokens: the first ones send one more.
+  int sender(int rank, int64_t token, int64_t of_group) const;
 };
 
 // Fills in what follows from the batches: max_tokens, distinct_experts, num_batches and num_tokens.

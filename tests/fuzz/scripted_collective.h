@@ -12,6 +12,7 @@ class ScriptedCollective final : public Collective {
   ScriptedCollective(int rank, int size, Input& input) : rank_(rank), size_(size), input_(input) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  void abandon(const Status&) override {}
 
   // A byte for the number of changes; each change is an offset into all ranks' bytes and a piece to be put there.
   Status all_gather(const void* in, size_t bytes, void* out, Deadline) override {

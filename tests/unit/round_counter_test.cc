@@ -85,7 +85,7 @@ std::string run_round(AllToAll& object, const reference::Shape& shape, const ref
     std::copy(result.begin(), result.end(), memory.rows.data() + row.position * row_bytes);
   }
   const Tensor y(memory.y.data(), kBf16, {tokens, shape.hidden});
-  if (const Status s = object.combine(routing.value(), memory.rows_tensor, nullptr, y); !s.ok())
+  if (const Status s = object.combine(routing.value(), memory.rows_tensor, nullptr, y, false); !s.ok())
     return "combine: " + s.to_string();
   const std::vector<std::byte> sums = expected_combine(shape, reference::Values::kExact, own);
   return std::equal(sums.begin(), sums.end(), memory.y.begin()) ? "" : "y";

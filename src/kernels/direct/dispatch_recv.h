@@ -11,15 +11,6 @@
 
 namespace moeway::kernels::direct {
 
-// The header of a token: its head, and one of its routes a value. token_major: also the head of the token before, if any.
-struct HeaderEntry {
-  exec::Unit head;
-  exec::Unit route;
-};
-struct TokenHeaderEntry : HeaderEntry {
-  exec::Unit previous;
-};
-
 template <class Config, class Team, class Peers>
 class TokenReceiver {
  public:
