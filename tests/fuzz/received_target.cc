@@ -77,7 +77,7 @@ class Rank {
     if (plan_.has_scales()) args.scales = dense(scales, plan_.shape.scales_bytes, 1);
     args.topk_idx = {dense(experts, plan_.config.topk, 4)};
     if (plan_.weights_at_dispatch()) args.topk_weights = dense(weights_, plan_.config.topk, 4);
-    args.bad_route = executor_->bad_route();
+    args.mistakes = executor_->mistakes();
     require(executor_->dispatch(launch::Half::kSend, args).ok() && !executor_->failure(), "a send does not fail");
     ++num_dispatches_;
   }

@@ -100,9 +100,10 @@ class Link {
   void collect_counts(int parity) {
     const int64_t head = layout_.counts(parity, src_);
     collect_signal(What::kCredit, head + static_cast<int64_t>(offsetof(moeway::layout::CountsHead, credit)), {});
-    const int64_t words = 1 + layout_.shape.experts.max_local();
-    for (int64_t i = 0; i < words; ++i) {
-      const int64_t offset = head + static_cast<int64_t>(offsetof(moeway::layout::CountsHead, num_slots)) + 8 * i;
+    const int64_t end = head + static_cast<int64_t>(sizeof(moeway::layout::CountsHead)) +
+                        int64_t{8} * layout_.shape.experts.max_local();
+    int64_t offset = head + static_cast<int64_t>(offsetof(moeway::layout::CountsHead, num_slots));
+    for (; offset < end; offset += 8) {
       // Relaxed: a count tells its epoch itself.
       const uint64_t word = moeway::exec::load_relaxed<kSystem>(at<uint64_t>(offset));
       if (word == seen(offset)) continue;
@@ -115,7 +116,7 @@ class Link {
 
   void collect_headers(int parity) {
     const int64_t units = layout_.header_bytes / 16;
-    for (int64_t i = 0; i < layout_.shape.max_tokens; ++i) {
+    for (int64_t i = 0; i < layout_.max_share; ++i) {
       for (int64_t u = 0; u < units; ++u) {
         const int64_t offset = layout_.header(parity, src_, i) + 16 * u;
         const moeway::exec::Unit unit = moeway::exec::load_tagged(at<moeway::exec::Unit>(offset));
@@ -128,9 +129,10 @@ class Link {
   }
 
   void collect_payload(int parity) {
+    const int group = layout_.replicas.group(src_);
     for (int64_t token = 0; token < layout_.shape.max_tokens; ++token) {
-      collect_signal(What::kPayload, layout_.payload_signal(parity, src_, token),
-                     {{layout_.payload(parity, src_, token), layout_.payload_bytes}});
+      collect_signal(What::kPayload, layout_.payload_signal(parity, group, token),
+                     {{layout_.payload(parity, group, token), layout_.payload_bytes}});
     }
   }
 

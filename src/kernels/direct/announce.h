@@ -65,7 +65,8 @@ class Announcer {
         scratch_(scratch),
         own_direct_(own_direct) {}
 
-  // `share` of this team; the last one also tells the counts, and that the caller gave `num_tokens`. After clear_counters() and a barrier.
+  // `share` of this team; the last one also tells the counts, and that the caller gave `num_tokens`. After
+  // clear_counters() and a barrier.
   MOEWAY_FN void run(const Share& share, int32_t num_tokens, bool last) const {
     // One warp keeps the counters: it takes tokens in their order, so that it needs no barrier. The last one: it has the
     // least to do with counting, and with the counts that come. What it says of the first token is ready when the routes

@@ -46,7 +46,8 @@ struct CombineConfig {
   static constexpr bool kUsual = kIsUsual;
 };
 
-// What a launch must be for kUsual: no replicas, weights as they came, few routes of a token, rows and sums of whole units, results that tell by themselves.
+// What a launch must be for kUsual: no replicas, weights as they came, few routes of a token, rows and sums of whole units,
+// results that tell by themselves.
 inline bool usual(const CombineArgs& args) {
   const layout::Shape& shape = args.round.shape();
   return !shape.replicated() && !args.unweighted && shape.topk <= exec::kSpread && args.whole_rows && args.whole_sums &&

@@ -182,6 +182,12 @@ class Counts {
         sum += count;
       }
     }
+    // The shares of a group's members are not all as large as the largest.
+    const int64_t most_of_all = int64_t{round_.heap.num_groups} * shape_.max_tokens * per_token;
+    if (unusual<Config>(shape_.replicated() && come && sum > most_of_all)) {
+      team_.fail(corrupt(exec::Awaited::kCounts, 0, 0, most_of_all + 1, sum));
+      *good = false;
+    }
     scratch_.num_arrived[e] = sum;
     scratch_.num_rows[e] = sum < args_.max_expert_rows ? sum : args_.max_expert_rows;
     if (come && sum > args_.max_expert_rows && !args_.drops && shape_.rows != layout::Rows::kPacked) {

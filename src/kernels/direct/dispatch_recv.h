@@ -58,7 +58,7 @@ class TokenReceiver {
     const layout::TokenHead& head = token->head;
     // Another team looks at the header before, maybe later: as unsigned, a number that cannot be is none below this token's.
     if (!possible(src, head) || static_cast<uint32_t>(previous(*token)) + 1 > static_cast<uint32_t>(head.token)) {
-      team_.fail(corrupt(exec::Awaited::kHeader, src, index, tokens_of(src).end, head.token));
+      team_.fail(corrupt(exec::Awaited::kHeader, src, index, tokens_of<Config>(round_, scratch_, src).end, head.token));
       return false;
     }
     look_at_payload(src, head.token, 0, &token->held);
@@ -125,7 +125,7 @@ class TokenReceiver {
 
   // token_major: rows of a source that sends nothing.
   MOEWAY_FN void clear_source(int32_t src) const {
-    const layout::TokenRange tokens = tokens_of(src);
+    const layout::TokenRange tokens = tokens_of<Config>(round_, scratch_, src);
     clear_rows(first_token(src), tokens.begin, tokens.end);
   }
 
@@ -151,15 +151,6 @@ class TokenReceiver {
       return {exec::load_tagged(header), exec::load_tagged(header + 1 + route)};
     }
   }
-  // Which tokens of its group may come from a source; token_major: whose rows are then its to fill or clear. All of them
-  // without replicas; else its share, and with the last member those behind the group's last token.
-  MOEWAY_FN layout::TokenRange tokens_of(int32_t src) const {
-    if (!unusual<Config>(shape_.replicated())) return {0, shape_.max_tokens};
-    const layout::Replicas& replicas = round_.heap.replicas;
-    layout::TokenRange tokens = replicas.share(src, static_cast<int32_t>(scratch_.num_tokens[src]));
-    if (replicas.is_last(src)) tokens.end = shape_.max_tokens;
-    return tokens;
-  }
   // The first token of a source's group among those of all groups, M of each.
   MOEWAY_FN int64_t first_token(int32_t src) const {
     return int64_t{group_of<Config>(round_, src)} * shape_.max_tokens;
@@ -169,7 +160,7 @@ class TokenReceiver {
     if constexpr (Config::kTokenMajor) {
       if (token.index > 0) return layout::TokenHead::unpack(token.header.get(0).previous).token;
     }
-    return tokens_of(token.src).begin - 1;
+    return tokens_of<Config>(round_, scratch_, token.src).begin - 1;
   }
   // Routes base .. base + n - 1 of the header, as far as the token has them. `looked`: *header is what look() found.
   MOEWAY_FN bool recv_header(int32_t src, int32_t index, int32_t base, int32_t n, Header* header, bool looked) const {
@@ -188,7 +179,7 @@ class TokenReceiver {
         });
   }
   MOEWAY_FN bool possible(int32_t src, const layout::TokenHead& head) const {
-    const layout::TokenRange tokens = tokens_of(src);
+    const layout::TokenRange tokens = tokens_of<Config>(round_, scratch_, src);
     return head.token >= tokens.begin && head.token < tokens.end && head.num_routes >= 1 &&
            head.num_routes <= shape_.topk && head.result_index < shape_.results_per_token();
   }
@@ -331,7 +322,7 @@ class TokenReceiver {
     }
     clear_rows(first, previous(opened) + 1, head.token);
     if (static_cast<uint32_t>(opened.index) + 1 == scratch_.num_slots[src])
-      clear_rows(first, head.token + 1, tokens_of(src).end);
+      clear_rows(first, head.token + 1, tokens_of<Config>(round_, scratch_, src).end);
     bool come = true;
     team_.warps_in_turn([&](const auto& warp, int32_t turn, int32_t) {
       if (turn == 0) come = write_routes(warp, opened, row);

@@ -74,4 +74,17 @@ class DispatchScratch {
   }
 };
 
+// Which tokens of its group may come from a source; token_major: whose rows are then its to fill or clear. All of them
+// without replicas; else its share, and with the last member those behind the group's last token. After a barrier behind
+// Counts::recv().
+template <class Config>
+MOEWAY_FN layout::TokenRange tokens_of(const Round& round, const DispatchScratch& scratch, int32_t src) {
+  const layout::Shape& shape = round.shape();
+  if (!unusual<Config>(shape.replicated())) return {0, shape.max_tokens};
+  const layout::Replicas& replicas = round.heap.replicas;
+  layout::TokenRange tokens = replicas.share(src, static_cast<int32_t>(scratch.num_tokens[src]));
+  if (replicas.is_last(src)) tokens.end = shape.max_tokens;
+  return tokens;
+}
+
 }  // namespace moeway::kernels::direct
