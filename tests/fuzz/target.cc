@@ -13,7 +13,7 @@ std::vector<Target>& targets() {
 
 void require(bool holds, const char* rule, std::string_view seen) {
   if (holds) return;
-  std::fprintf(stderr, "fuzz: broken: %s: '%.*s'\n", rule, static_cast<int>(seen.size()), seen.data());
+  std::fprintf(stderr, "fuzz: broken: %s: '%s'\n", rule, std::string(seen).c_str());
   std::abort();
 }
 

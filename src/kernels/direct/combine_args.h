@@ -46,12 +46,12 @@ struct CombineConfig {
   static constexpr bool kUsual = kIsUsual;
 };
 
-// What a launch must be for kUsual: no replicas, weights as they came, few routes of a token, rows and sums of whole units,
+// What a launch must be for kUsual: no replicas, weights as they came, new sums, few routes of a token, rows and sums of whole units,
 // results that tell by themselves.
 inline bool usual(const CombineArgs& args) {
   const layout::Shape& shape = args.round.shape();
-  return !shape.replicated() && !args.unweighted && shape.topk <= exec::kSpread && args.whole_rows && args.whole_sums &&
-         shape.results_tell();
+  return !shape.replicated() && !args.unweighted && !args.adds_to_y && shape.topk <= exec::kSpread && args.whole_rows &&
+         args.whole_sums && shape.results_tell();
 }
 
 }  // namespace moeway::kernels::direct

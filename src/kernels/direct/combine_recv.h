@@ -53,7 +53,7 @@ class ResultReceiver {
     const Record record = combiner_.read(memory);
     if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
-    if (args_.adds_to_y) {
+    if (unusual<Config>(args_.adds_to_y)) {
       if (own.num_results == 0) return true;
       Slice<Team, Out> before;
       before.load(team_, slice, args_.hidden, args_.y.row(token), !unusual<Config>(!args_.whole_sums));
