@@ -93,7 +93,7 @@ class Mistakes(ProgramTest):
                 (("--tokens", "0"), "--tokens: '0', expected a whole number from 1 to 8192"),
                 (("--tokens", "8,8193"), "--tokens: '8193', expected a whole number from 1 to 8192"),
                 (("--tokens", "1,,2"), "--tokens: '', expected a whole number from 1 to 8192"),
-                (("--dtype", "bf16,fp9"), "--dtype: 'fp9', expected bf16|f16|f32|fp8|fp8-ue8m0|bytes (did you mean 'fp8'?)"),
+                (("--dtype", "bf16,fp9"), "--dtype: 'fp9', expected bf16|f16|f32|fp8|fp8-ue8m0|bf16-to-fp8|bf16-to-fp8-ue8m0|bytes (did you mean 'fp8'?)"),
                 (("--layout", "padded,flat"), "--layout: 'flat', expected padded|packed|token-major"),
                 (("--weights", "never"), "--weights: 'never', expected dispatch|combine"),
                 (("--ranks", "0"), "--ranks: '0', expected a whole number from 1 to 1024"),

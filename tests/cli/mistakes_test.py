@@ -19,7 +19,7 @@ CASES = (
     (("run", "--topk", "65"), "--topk: 65, expected at most the number of experts, 64"),
     (("run", "--tokens", "0"), "--tokens: '0', expected"),
     (("run", "--hidden", "99999999999999999999"), "--hidden: '99999999999999999999', expected"),
-    (("run", "--dtype", "fp9"), "--dtype: 'fp9', expected bf16|f16|f32|fp8|fp8-ue8m0|bytes (did you mean 'fp8'?)"),
+    (("run", "--dtype", "fp9"), "--dtype: 'fp9', expected bf16|f16|f32|fp8|fp8-ue8m0|bf16-to-fp8|bf16-to-fp8-ue8m0|bytes (did you mean 'fp8'?)"),
     (("run", "--layout", "token_major"), "did you mean 'token-major'?"),
     (("run", "--weights", "never"), "--weights: 'never', expected dispatch|combine"),
     (("run", "--rows-dtype", "fp8"), "--rows-dtype: 'fp8', expected bf16|f16|f32"),

@@ -162,7 +162,7 @@ class Output(ProgramTest):
         self.assertEqual(set(result), keys)
         self.assertEqual(set(result["job"]), {"ranks", "ranks_as", "device", "devices", "execution", "warps", "rounds", "seed",
                                               "timeout_ms"})
-        self.assertEqual(set(result["moved"]), {"tokens", "routes", "tokens_sent", "dispatch_bytes",
+        self.assertEqual(set(result["moved"]), {"tokens", "routes", "tokens_sent", "rows_dropped", "dispatch_bytes",
                                                 "dispatch_bytes_by_route", "combine_bytes", "combine_bytes_by_route"})
         self.assertEqual(set(result["times_us"]["phases"]),
                          {"dispatch_send", "dispatch_recv", "combine_send", "combine_recv"})
