@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/pool.h"
 #include "kernels/cuda_backend.h"
 #include "multi_rank/job_types.h"
 #include "reference/inputs.h"
@@ -33,7 +34,7 @@ class Nvlink : public testing::Test {
  protected:
   void SetUp() override {
     if (num_devices() < 2) GTEST_SKIP() << "needs 2 CUDA devices, this machine has " << num_devices();
-    kernel_tests::Pool::get();  // Before any kernel runs.
+    moeway::gpu::Pool::get();  // Before any kernel runs.
   }
 };
 
