@@ -50,7 +50,8 @@ class ResultReceiver {
     const int parity = parity_of(epoch_);
     const std::byte* memory = combiner_.record(parity, round_.rank, token);
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
-    const Record record = combiner_.read(memory);
+    // Nobody else needs it, and there is none for what other members of the group send.
+    const Record record = own_direct_ ? combiner_.read(memory) : Record{};
     if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
     if (unusual<Config>(args_.adds_to_y)) {
