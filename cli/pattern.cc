@@ -51,8 +51,9 @@ std::byte nearest_e4m3(float value) {
 // element becomes four times its whole number.
 constexpr int kLargest = 112;
 std::vector<std::byte> make_quantised_elements() {
-  std::vector<std::byte> elements;
-  for (int number = 0; number < 256; ++number) elements.push_back(nearest_e4m3(4 * whole_number(number)));
+  std::vector<std::byte> elements(256);
+  for (int number = 0; number < 256; ++number)
+    elements[static_cast<size_t>(number)] = nearest_e4m3(4 * whole_number(number));
   return elements;
 }
 
