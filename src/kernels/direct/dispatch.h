@@ -21,14 +21,19 @@ class ReceivedShare {
  public:
   // `own`: tokens of this rank too. After a barrier behind Counts::recv().
   MOEWAY_FN ReceivedShare(int id, int count, const Round& round, const DispatchScratch& scratch, bool own)
-      : round_(round), scratch_(scratch), count_(count), step_(own ? 0 : 1), first_(id), index_(id) {
+      : round_(round),
+        scratch_(scratch),
+        count_(count),
+        step_(own ? 0 : 1),
+        first_(id),
+        index_(static_cast<uint32_t>(id)) {
     find();
   }
   MOEWAY_FN bool done() const { return step_ >= round_.shape().num_ranks(); }
   MOEWAY_FN int32_t src() const { return round_.source(step_); }
-  MOEWAY_FN int32_t index() const { return index_; }
+  MOEWAY_FN int32_t index() const { return static_cast<int32_t>(index_); }
   MOEWAY_FN void next() {
-    index_ += count_;
+    index_ += static_cast<uint32_t>(count_);
     find();
   }
 
