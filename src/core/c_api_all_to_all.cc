@@ -115,6 +115,7 @@ moeway_status moeway_combine_recv(moeway_all_to_all* all_to_all, moeway_routing 
 
 moeway_status moeway_combine_recv_add(moeway_all_to_all* all_to_all, moeway_routing routing,
                                       const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  const TraceRange range("moeway combine_recv_add");
   return on_object(all_to_all, {{"y", y}},
                    [&](AllToAll& object) { return object.combine_recv(routing, topk_weights, *y, true); });
 }
@@ -135,6 +136,7 @@ moeway_status moeway_combine(moeway_all_to_all* all_to_all, moeway_routing routi
 
 moeway_status moeway_combine_add(moeway_all_to_all* all_to_all, moeway_routing routing, const moeway_tensor* rows,
                                  const moeway_tensor* topk_weights, const moeway_tensor* y) {
+  const TraceRange range("moeway combine_add");
   return on_object(all_to_all, {{"rows", rows}, {"y", y}},
                    [&](AllToAll& object) { return object.combine(routing, *rows, topk_weights, *y, true); });
 }

@@ -48,10 +48,9 @@ class ResultReceiver {
   // One slice of an own token's sum; counts results that did not have to be sent. False if the launch must end.
   MOEWAY_FN bool recv(int64_t token, int slice, uint32_t* num) const {
     const int parity = parity_of(epoch_);
-    const std::byte* memory = combiner_.record(parity, round_.rank, token);
     const auto own = *round_.template at<const layout::OwnToken>(round_.workspace.own(parity, token));
     // Nobody else needs it, and there is none for what other members of the group send.
-    const Record record = own_direct_ ? combiner_.read(memory) : Record{};
+    const Record record = own_direct_ ? combiner_.read(round_.rank, token) : Record{};
     if (is_direct(own) && slice == 0) *num += num_results(shape_, record.token);
     Sum<Team> sum;
     if (unusual<Config>(args_.adds_to_y)) {
@@ -62,10 +61,10 @@ class ResultReceiver {
     }
     bool come = true;
     if constexpr (Config::kReduced) {
-      come = add_sums(token, slice, own, memory, record, &sum);
+      come = add_sums(token, slice, own, record, &sum);
     } else {
       come = shape_.results == layout::Results::kPerRank ? add_token_rows(token, slice, own, &sum)
-                                                         : add_routes(token, slice, own, memory, &sum);
+                                                         : add_routes(token, slice, own, record, &sum);
     }
     if (!come) return false;
     Slice<Team, Out> y;
@@ -81,11 +80,11 @@ class ResultReceiver {
   MOEWAY_FN bool is_direct(const layout::OwnToken& own) const { return own_direct_ && own.own_index >= 0; }
 
   // In rank order; each rank's part is rounded to the result type, this rank's too.
-  MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
-                          const Record& record, Sum<Team>* sum) const {
+  MOEWAY_FN bool add_sums(int64_t token, int slice, const layout::OwnToken& own, const Record& record,
+                          Sum<Team>* sum) const {
     Slice<Team, Out> part;
     const bool direct = is_direct(own);
-    if (direct) combiner_.sum_routes(memory, record.token.num_routes, record.places, slice, &part);
+    if (direct) combiner_.sum_routes(record, slice, &part);
     MOEWAY_ROLL
     for (int32_t q = 0; q < own.num_results; ++q) {
       if (direct && q == own.own_index) {
@@ -108,11 +107,11 @@ class ResultReceiver {
     return true;
   }
   // In order of k, each route with its weight.
-  MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const std::byte* memory,
+  MOEWAY_FN bool add_routes(int64_t token, int slice, const layout::OwnToken& own, const Record& record,
                             Sum<Team>* sum) const {
     const bool direct = is_direct(own);
-    const auto* received = reinterpret_cast<const layout::ReceivedToken*>(memory);
-    const auto* kept = reinterpret_cast<const layout::RowPlace*>(received + 1);
+    const auto* kept =
+        direct ? reinterpret_cast<const layout::RowPlace*>(record.memory + sizeof(layout::ReceivedToken)) : nullptr;
     const auto* experts = round_.template at<const int32_t>(round_.workspace.topk_idx(parity_of(epoch_), token));
     int32_t next_own = 0;  // Own places are in order of k.
     MOEWAY_ROLL
@@ -124,7 +123,7 @@ class ResultReceiver {
       MOEWAY_ROLL
       for (int32_t i = 0; i < n; ++i) {
         if (expert.get(i) < 0) continue;
-        if (direct && next_own < received->num_routes && kept[next_own].k == base + i) {
+        if (direct && next_own < record.token.num_routes && kept[next_own].k == base + i) {
           Slice<Team, Row> row;
           combiner_.load_row(kept[next_own++], slice, &row);
           row.add_to(team_, slice, args_.hidden, weight.get(i), sum);

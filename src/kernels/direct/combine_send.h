@@ -28,30 +28,28 @@ class Combiner {
 
   // What dispatch has kept of a received token, as far as kSpread places, read before it is known how many there are.
   struct Record {
+    const std::byte* memory;
     layout::ReceivedToken token;
     Places places;
   };
-  MOEWAY_FN const std::byte* record(int parity, int32_t src, int64_t index) const {
-    return round_.template at<const std::byte>(round_.workspace.received(parity, src, index));
-  }
-  MOEWAY_FN Record read(const std::byte* memory) const {
-    return {*reinterpret_cast<const layout::ReceivedToken*>(memory), first_places(memory)};
+  MOEWAY_FN Record read(int32_t src, int64_t index) const {
+    const auto* memory = round_.template at<const std::byte>(round_.workspace.received(parity_of(epoch_), src, index));
+    return {memory, *reinterpret_cast<const layout::ReceivedToken*>(memory), places_from(memory, 0, shape_.topk)};
   }
 
-  // One slice of received token `index` of `src`, of which `record` is kept, to its owners.
-  MOEWAY_FN void return_slice(int32_t src, int64_t index, const Record& kept, int slice) const {
-    const std::byte* memory = record(parity_of(epoch_), src, index);
-    const layout::ReceivedToken& received = kept.token;
+  // One slice of a token received from `src`, to its owners.
+  MOEWAY_FN void return_slice(int32_t src, const Record& record, int slice) const {
+    const layout::ReceivedToken& received = record.token;
     if constexpr (Config::kReduced) {
       Slice<Team, Out> result;
-      sum_routes(memory, received.num_routes, kept.places, slice, &result);
+      sum_routes(record, slice, &result);
       send(src, received.token, received.result_index, slice, result);
     } else if (shape_.results == layout::Results::kPerRank) {
       Slice<Team, Row> row;
       row.load(team_, slice, args_.hidden, token_row(src, received.token), whole_rows());
       send(src, received.token, received.result_index, slice, row);
     } else {
-      for_each_place(memory, received.num_routes, kept.places, [&](const layout::RowPlace& place) {
+      for_each_place(record, [&](const layout::RowPlace& place) {
         Slice<Team, Row> row;
         load_row(place, slice, &row);
         send(src, received.token, place.k, slice, row);
@@ -60,12 +58,13 @@ class Combiner {
   }
 
   // The sum of a token's rows on this rank, rounded as it would travel.
-  MOEWAY_FN void sum_routes(const std::byte* memory, int32_t num_routes, const Places& first, int slice,
-                            Slice<Team, Out>* result) const {
+  MOEWAY_FN void sum_routes(const Record& record, int slice, Slice<Team, Out>* result) const {
+    const int32_t num_routes = record.token.num_routes;
     Sum<Team> sum;
     MOEWAY_ROLL
     for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
-      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
+      const Places places =
+          unusual<Config>(base > 0) ? places_from(record.memory, base, num_routes - base) : record.places;
       const int32_t n = exec::spread_size(num_routes - base);
       const auto rows = team_.spread(n, [&](int j) {
         const layout::RowPlace place = places.mine(j);
@@ -84,7 +83,7 @@ class Combiner {
     if (place.row < 0) {
       row->round(team_, slice, args_.hidden, Sum<Team>());
     } else {
-      row->load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), args_.whole_rows);
+      row->load(team_, slice, args_.hidden, args_.rows.row(place.local_expert, place.row), whole_rows());
     }
   }
   // sum += row, of a token_major row.
@@ -94,16 +93,16 @@ class Combiner {
     one.add_to(team_, slice, args_.hidden, 1.0f, sum);
   }
 
-  // The first kSpread places of a received token, read before it is known how many there are.
-  MOEWAY_FN Places first_places(const std::byte* memory) const { return places_from(memory, 0, shape_.topk); }
   MOEWAY_FN const std::byte* token_row(int32_t src, int64_t token) const {
     return args_.rows.row(0, int64_t{group_of<Config>(round_, src)} * shape_.max_tokens + token);
   }
   template <class F>
-  MOEWAY_FN void for_each_place(const std::byte* memory, int32_t num_routes, const Places& first, F f) const {
+  MOEWAY_FN void for_each_place(const Record& record, F f) const {
+    const int32_t num_routes = record.token.num_routes;
     MOEWAY_ROLL
     for (int32_t base = 0; base == 0 || unusual<Config>(base < num_routes); base += exec::kSpread) {
-      const Places places = unusual<Config>(base > 0) ? places_from(memory, base, num_routes - base) : first;
+      const Places places =
+          unusual<Config>(base > 0) ? places_from(record.memory, base, num_routes - base) : record.places;
       MOEWAY_ROLL
       for (int32_t j = 0; j < exec::kSpread && base + j < num_routes; ++j) f(places.get(j));
     }
@@ -223,9 +222,9 @@ MOEWAY_FN void send_results(const Team& team, const CombineArgs& args, const Pee
     uint32_t num = 0;
     for_each_slice(team, args, num_before, num_tokens, [&](int64_t index, int slice) {
       if (own && round.at<const layout::OwnToken>(round.workspace.own(parity, index))->own_index < 0) return true;
-      const auto record = combiner.read(combiner.record(parity, src, index));
+      const auto record = combiner.read(src, index);
       if (slice == 0) num += num_results(shape, record.token);
-      combiner.return_slice(src, index, record, slice);
+      combiner.return_slice(src, record, slice);
       return true;
     });
     for_each_member<Config>(round, src, [&](int32_t owner) { count_results(team, round, owner, num); });

@@ -8,13 +8,6 @@
 
 namespace moeway::kernels::direct {
 
-template <class Config, class Team, class Peers>
-MOEWAY_FN TokenReceiver<Config, Team, Peers> make_receiver(const Team& team, const DispatchArgs& args,
-                                                           const Peers& peers, uint64_t epoch,
-                                                           const DispatchScratch& scratch) {
-  return {team, args, peers, epoch, scratch};
-}
-
 // A team's share of what the sources send, one token after the other. Every rank starts with another source, so that they
 // do not all wait for the same one; tokens of a source are dealt to the teams in turn, of each source from another team on.
 class ReceivedShare {
@@ -96,7 +89,7 @@ MOEWAY_FN void dispatch_recv(const Team& team, const DispatchArgs& args, const P
   if (!team.all(Counts(Config{}, team, args, peers, epoch, scratch).recv())) return;
   if (team.id() == 0) Counts(Config{}, team, args, peers, epoch, scratch).publish();
   team.each_half([&](const auto& half) {
-    const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
+    const TokenReceiver receiver(Config{}, half, args, peers, epoch, scratch);
     if (!recv_share(half, receiver, args, scratch, true, {}, false)) return false;
     return half.id() != half.count() - 1 || Counts(Config{}, half, args, peers, epoch, scratch).recv_credit();
   });
@@ -123,7 +116,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
       [&](const auto& half) {
         if (last) release_credit(half, round, peers, epoch);
         if (share.begin < share.end) {
-          here = make_sender<Config>(half, args, peers, epoch, scratch, own_direct).send(share.begin, &held);
+          here = TokenSender(Config{}, half, args, peers, epoch, scratch, own_direct).send(share.begin, &held);
         }
         return true;
       },
@@ -132,15 +125,15 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
         const bool come = Counts(Config{}, half, args, peers, epoch, scratch).recv();
         // The first header may be there too.
         if (looked)
-          header = make_receiver<Config>(half, args, peers, epoch, scratch).look(round.source(own_direct), team.id());
+          header = TokenReceiver(Config{}, half, args, peers, epoch, scratch).look(round.source(own_direct), team.id());
         return come;
       });
   if (!counted) return;
   const bool received = team.both(
       [&](const auto& half) {
         if (last) add_sent(half, round, scratch);
-        const auto sender = make_sender<Config>(half, args, peers, epoch, scratch, own_direct);
-        const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
+        const TokenSender sender(Config{}, half, args, peers, epoch, scratch, own_direct);
+        const TokenReceiver receiver(Config{}, half, args, peers, epoch, scratch);
         MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) {
           if (token > share.begin) here = sender.send(token, &held);
@@ -151,7 +144,7 @@ MOEWAY_FN void dispatch(const Team& team, const DispatchArgs& args, const Peers&
         return true;
       },
       [&](const auto& half) {
-        const auto receiver = make_receiver<Config>(half, args, peers, epoch, scratch);
+        const TokenReceiver receiver(Config{}, half, args, peers, epoch, scratch);
         if (!recv_share(half, receiver, args, scratch, !own_direct, header, looked)) return false;
         if (half.id() == half.count() / 2) Counts(Config{}, half, args, peers, epoch, scratch).publish();
         return !last || Counts(Config{}, half, args, peers, epoch, scratch).recv_credit();

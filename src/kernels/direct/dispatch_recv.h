@@ -11,6 +11,15 @@
 
 namespace moeway::kernels::direct {
 
+// The header of a token: its head, and one of its routes a value. token_major: also the head of the token before, if any.
+struct HeaderEntry {
+  exec::Unit head;
+  exec::Unit route;
+};
+struct TokenHeaderEntry : HeaderEntry {
+  exec::Unit previous;
+};
+
 template <class Config, class Team, class Peers>
 class TokenReceiver {
  public:
@@ -19,7 +28,7 @@ class TokenReceiver {
   using Places = typename Team::template Spread<layout::RowPlace>;
 
   // After a barrier behind Counts::recv().
-  MOEWAY_FN TokenReceiver(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+  MOEWAY_FN TokenReceiver(Config, const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
                           const DispatchScratch& scratch)
       : team_(team),
         args_(args),
@@ -162,6 +171,9 @@ class TokenReceiver {
     }
     return tokens_of<Config>(round_, scratch_, token.src).begin - 1;
   }
+  MOEWAY_FN exec::Missing missing_header(int32_t src, int32_t index) const {
+    return {{exec::Awaited::kHeader, src, index}, epoch_, exec::tag_of(exec::load_tagged(units(src, index)))};
+  }
   // Routes base .. base + n - 1 of the header, as far as the token has them. `looked`: *header is what look() found.
   MOEWAY_FN bool recv_header(int32_t src, int32_t index, int32_t base, int32_t n, Header* header, bool looked) const {
     return team_.receive(
@@ -173,10 +185,7 @@ class TokenReceiver {
           return exec::has_tag(entry.head, epoch_) &&
                  (base + j >= layout::TokenHead::unpack(entry.head).num_routes || exec::has_tag(entry.route, epoch_));
         },
-        [&](int) {
-          return exec::Missing{
-              {exec::Awaited::kHeader, src, index}, epoch_, exec::tag_of(exec::load_tagged(units(src, index)))};
-        });
+        [&](int) { return missing_header(src, index); });
   }
   MOEWAY_FN bool possible(int32_t src, const layout::TokenHead& head) const {
     const layout::TokenRange tokens = tokens_of<Config>(round_, scratch_, src);
@@ -343,11 +352,7 @@ class TokenReceiver {
         // recv_header() without a barrier: other warps are elsewhere.
         const bool come = warp.receive(
             &header, n, false, read, [&](int, const Entry& entry) { return exec::has_tag(entry.route, epoch_); },
-            [&](int) {
-              return exec::Missing{{exec::Awaited::kHeader, opened.src, opened.index},
-                                   epoch_,
-                                   exec::tag_of(exec::load_tagged(units(opened.src, opened.index)))};
-            });
+            [&](int) { return missing_header(opened.src, opened.index); });
         if (!come) return false;
       }
       warp.lanes(n, [&](int32_t j) {

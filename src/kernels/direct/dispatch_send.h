@@ -13,7 +13,7 @@ namespace moeway::kernels::direct {
 template <class Config, class Team, class Peers>
 class TokenSender {
  public:
-  MOEWAY_FN TokenSender(const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
+  MOEWAY_FN TokenSender(Config, const Team& team, const DispatchArgs& args, const Peers& peers, uint64_t epoch,
                         const DispatchScratch& scratch, bool own_direct)
       : team_(team),
         args_(args),
@@ -86,13 +86,6 @@ class TokenSender {
   const DispatchScratch& scratch_;
   const bool own_direct_;
 };
-
-template <class Config, class Team, class Peers>
-MOEWAY_FN TokenSender<Config, Team, Peers> make_sender(const Team& team, const DispatchArgs& args, const Peers& peers,
-                                                       uint64_t epoch, const DispatchScratch& scratch,
-                                                       bool own_direct) {
-  return {team, args, peers, epoch, scratch, own_direct};
-}
 
 // What combine will need to know of a token that another member of this rank's group sends: its results come here too.
 MOEWAY_RARE void note_token(const DispatchArgs* args, uint64_t epoch, int64_t token) {
@@ -181,7 +174,7 @@ MOEWAY_FN void dispatch_send(const Team& team, const DispatchArgs& args, const P
   team.both(
       [&](const auto& half) {
         if (last) release_credit(half, round, peers, epoch);
-        const auto sender = make_sender<Config>(half, args, peers, epoch, scratch, false);
+        const TokenSender sender(Config{}, half, args, peers, epoch, scratch, false);
         typename Team::Held held;
         MOEWAY_ROLL
         for (int64_t token = share.begin; token < share.end; ++token) sender.send(token, &held);

@@ -109,15 +109,6 @@ MOEWAY_FN void for_each_member(const Round& round, int32_t rank, F f) {
   for (int32_t member = first; member < first + round.shape().replicas; ++member) f(member);
 }
 
-// The header of a token: its head, and one of its routes a value. token_major: also the head of the token before, if any.
-struct HeaderEntry {
-  exec::Unit head;
-  exec::Unit route;
-};
-struct TokenHeaderEntry : HeaderEntry {
-  exec::Unit previous;
-};
-
 MOEWAY_FN int parity_of(uint64_t epoch) { return static_cast<int>(epoch % layout::kEpochs); }
 
 // A team's part of the tokens that this rank sends: consecutive ones, so that it counts the routes before them once and then
