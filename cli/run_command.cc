@@ -62,13 +62,7 @@ int conclude(const RunOptions& options, const RunSetup& setup, const JobEnd& end
 }
 
 int run_local(const RunOptions& options, RunSetup& setup, const std::vector<std::string>& command_line) {
-  JobOptions job;
-  job.num_ranks = setup.ranks;
-  job.as_threads = setup.as_threads;
-  job.timeout = setup.job.timeout;
-  job.body = [&setup](int, Result<Bootstrap> bootstrap, RankProgress& progress) {
-    return run_rank(setup.job, std::move(bootstrap), progress);
-  };
+  JobOptions job = job_of(setup);
   const auto start = std::chrono::steady_clock::now();
   JobEnd end;
   {

@@ -3,10 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/quantile.h"
 
 namespace moeway::cli {
+
+JobOptions job_of(const RunSetup& setup) {
+  JobOptions job;
+  job.num_ranks = setup.ranks;
+  job.as_threads = setup.as_threads;
+  job.timeout = setup.job.timeout;
+  job.body = [&setup](int, Result<Bootstrap> bootstrap, RankProgress& progress) {
+    return run_rank(setup.job, std::move(bootstrap), progress);
+  };
+  return job;
+}
 
 RunSummary::RunSummary(const RunSetup& setup, const JobEnd& end) : failures(end.failures), reports(end.reports) {
   const AllToAllConfig& config = setup.job.config;

@@ -22,6 +22,9 @@ struct RunSetup {
   double seconds = 0;       // From the first rank's start to the last one's end.
 };
 
+// The job that a setup stands for; what the caller adds besides is when it is told of progress. The setup outlives it.
+JobOptions job_of(const RunSetup& setup);
+
 struct PhaseSummary {
   double median_us = 0, p90_us = 0;  // Over the timed rounds, of the slowest rank's time.
 };

@@ -57,13 +57,7 @@ SoakResult run_soak(const Soak& soak) {
     setup.job = iteration->job;
     setup.ranks = iteration->ranks;
     setup.as_threads = iteration->as_threads;
-    JobOptions job;
-    job.num_ranks = setup.ranks;
-    job.as_threads = setup.as_threads;
-    job.timeout = setup.job.timeout;
-    job.body = [&setup](int, Result<Bootstrap> bootstrap, RankProgress& progress) {
-      return run_rank(setup.job, std::move(bootstrap), progress);
-    };
+    JobOptions job = job_of(setup);
     job.on_tick = [&](const ProgressBoard&) { line.show(static_cast<int64_t>(seconds_since(start))); };
     const Clock::time_point job_start = Clock::now();
     const JobEnd end = run_job(job);
