@@ -6,12 +6,15 @@
 #   CMAKE_ARGS=...    more arguments for the configure step
 
 JOBS ?= $(shell nproc)
+# Many tests wait more than they compute.
+TEST_JOBS = $$(($(JOBS) + 1))
 CMAKE_ARGS ?=
 FUZZ_SECONDS ?= 30
+SLOW_CHECKS = clang-analyzer-core.*,clang-analyzer-cplusplus.*,clang-analyzer-unix.*,performance-unnecessary-value-param
 DEMO_ROUTER = --tokens 128 --rounds 20
 DEMO_ROUTES = --routes "$(ROUTES)" --rounds 20
 
-.PHONY: help demo build test asan tsan fuzz cuda bench lint format tidy clean
+.PHONY: help demo build test asan tsan fuzz cuda bench lint format tidy analyze clean
 
 help:
 	@echo "make demo    set up, build, and run dispatch and combine between 8 ranks, every value checked;"
@@ -24,6 +27,7 @@ help:
 	@echo "make cuda    build what needs nvcc: the library with NVLink, the command line and the GPU tests"
 	@echo "make bench   build the benchmarks into build/release/bench"
 	@echo "make lint    format, layers, shell scripts, clang-tidy"
+	@echo "make analyze clang-tidy with the checks that take long, for a release"
 	@echo "make format  format the sources in place"
 	@echo "make clean   remove build/"
 
@@ -40,19 +44,19 @@ test:
 	tools/setup.sh test
 	cmake --preset release -DMOEWAY_BUILD_TESTS=ON $(CMAKE_ARGS)
 	cmake --build --preset release -j $(JOBS)
-	tools/run_tests.sh release $(JOBS)
+	tools/run_tests.sh release $(TEST_JOBS)
 
 asan:
 	tools/setup.sh test
 	cmake --preset asan-ubsan $(CMAKE_ARGS)
 	cmake --build --preset asan-ubsan -j $(JOBS)
-	tools/run_tests.sh asan-ubsan $(JOBS)
+	tools/run_tests.sh asan-ubsan $(TEST_JOBS)
 
 tsan:
 	tools/setup.sh test
 	cmake --preset tsan $(CMAKE_ARGS)
 	cmake --build --preset tsan -j $(JOBS)
-	tools/run_tests.sh tsan $(JOBS)
+	tools/run_tests.sh tsan $(TEST_JOBS)
 
 fuzz:
 	tools/setup.sh fuzz
@@ -77,10 +81,16 @@ lint:
 	shellcheck tools/*.sh tests/*/*.sh .ci/run
 	$(MAKE) tidy
 
-# On top of the configuration that is there: only the commands of the compiler are needed.
 tidy:
-	test -f build/release/compile_commands.json || cmake --preset release -DMOEWAY_BUILD_TESTS=OFF $(CMAKE_ARGS)
-	tools/tidy.sh build/release
+	cmake --preset tidy
+	tools/tidy.sh build/tidy
+
+# File by file, since the analyzer looks at the file that it is given and no other. As above, this needs the build's
+# commands only.
+analyze:
+	tools/setup.sh lint
+	cmake --preset tidy -DCMAKE_UNITY_BUILD=OFF
+	tools/tidy.sh build/tidy "$(SLOW_CHECKS)"
 
 format:
 	tools/setup.sh lint

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <moeway/communicator.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
 
 #include "cli/devices.h"

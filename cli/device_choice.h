@@ -3,9 +3,10 @@
 
 #include <moeway/status.h>
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "cli/cli11_fwd.h"
 
 namespace moeway::cli {
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <moeway/moeway.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 

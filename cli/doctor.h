@@ -1,10 +1,11 @@
 // `moeway doctor`: what this machine has, which transports work here, and why the others do not.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "cli/cli11_fwd.h"
 
 namespace moeway::cli {
 

@@ -1,10 +1,11 @@
 // `moeway plan`: what a shape needs, without running anything.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "cli/cli11_fwd.h"
 
 namespace moeway::cli {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <moeway/moeway.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>

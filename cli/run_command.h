@@ -1,10 +1,11 @@
 // `moeway run`: a whole job. Ranks dispatch tokens, experts answer, combine adds up, and every value is checked.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "cli/cli11_fwd.h"
 
 namespace moeway::cli {
 

@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "cli/option_text.h"
 #include "cli/route_file.h"

@@ -4,11 +4,11 @@
 #include <moeway/all_to_all.h>
 #include <moeway/status.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "cli/cli11_fwd.h"
 #include "cli/device_choice.h"
 #include "cli/json_output.h"
 #include "cli/routes.h"

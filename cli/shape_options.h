@@ -3,12 +3,12 @@
 
 #include <moeway/all_to_all.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/cli11_fwd.h"
 #include "cli/option_text.h"
 
 namespace moeway::cli {

@@ -12,7 +12,7 @@
 namespace moeway::cli {
 namespace {
 
-constexpr size_t kKeptFindings = 4;
+constexpr size_t kKeptPerRank = 4;
 constexpr int64_t kTokensWorthAThread = 64;
 constexpr int kPoison = 0xff;
 
@@ -60,7 +60,7 @@ int64_t BenchCheck::local_of(int32_t expert) const {
 void BenchCheck::add(std::string text) {
   const std::lock_guard lock(mutex_);
   ++wrong_;
-  if (findings_.size() < kKeptFindings) findings_.push_back(fmt::format("rank {}, {}", about_.rank, text));
+  if (findings_.size() < kKeptPerRank) findings_.push_back(fmt::format("rank {}, {}", about_.rank, text));
 }
 
 void BenchCheck::in_parallel(int64_t n, const std::function<void(int64_t begin, int64_t end)>& body) const {

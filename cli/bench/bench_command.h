@@ -1,10 +1,11 @@
 // `moeway bench`: how long dispatch and combine take, with every value checked before and after.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "cli/cli11_fwd.h"
 
 namespace moeway::cli {
 

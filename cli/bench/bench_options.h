@@ -1,13 +1,13 @@
 // The options of `moeway bench`, and the series that follow from them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/bench/series.h"
+#include "cli/cli11_fwd.h"
 #include "cli/device_choice.h"
 #include "cli/json_output.h"
 #include "cli/shape_options.h"

@@ -13,10 +13,10 @@
 namespace moeway::bootstrap {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::free_port;
-using ::moeway::testing::gathers_in_rank_order;
-using ::moeway::testing::run_processes;
+using ::moeway::unit::all_well;
+using ::moeway::unit::free_port;
+using ::moeway::unit::gathers_in_rank_order;
+using ::moeway::unit::run_processes;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

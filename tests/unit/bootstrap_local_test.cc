@@ -15,14 +15,14 @@
 namespace moeway::bootstrap {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::gather_outcome;
-using ::moeway::testing::gathers_in_rank_order;
-using ::moeway::testing::in_ms;
-using ::moeway::testing::outcome_when_one_gives_up;
-using ::moeway::testing::RankProcesses;
-using ::moeway::testing::run_processes;
-using ::moeway::testing::TemporaryDirectory;
+using ::moeway::unit::all_well;
+using ::moeway::unit::gather_outcome;
+using ::moeway::unit::gathers_in_rank_order;
+using ::moeway::unit::in_ms;
+using ::moeway::unit::outcome_when_one_gives_up;
+using ::moeway::unit::RankProcesses;
+using ::moeway::unit::run_processes;
+using ::moeway::unit::TemporaryDirectory;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::AnyOf;

@@ -19,16 +19,16 @@
 namespace moeway::bootstrap {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::connect_at;
-using ::moeway::testing::free_port;
-using ::moeway::testing::gather_outcome;
-using ::moeway::testing::gathers_in_rank_order;
-using ::moeway::testing::in_ms;
-using ::moeway::testing::listen_at;
-using ::moeway::testing::loopback;
-using ::moeway::testing::RankProcesses;
-using ::moeway::testing::run_processes;
+using ::moeway::unit::all_well;
+using ::moeway::unit::connect_at;
+using ::moeway::unit::free_port;
+using ::moeway::unit::gather_outcome;
+using ::moeway::unit::gathers_in_rank_order;
+using ::moeway::unit::in_ms;
+using ::moeway::unit::listen_at;
+using ::moeway::unit::loopback;
+using ::moeway::unit::RankProcesses;
+using ::moeway::unit::run_processes;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -36,12 +36,12 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr milliseconds kPatience{15000};
+constexpr milliseconds kTcpPatience{15000};
 const std::string kHost = "127.0.0.1";
 const std::string kSecret = "what only this job knows";
 
 std::string meet_and_gather(int port, int rank, int num_ranks) {
-  const auto collective = meet_tcp(kHost, port, kSecret, rank, num_ranks, kPatience);
+  const auto collective = meet_tcp(kHost, port, kSecret, rank, num_ranks, kTcpPatience);
   return collective.ok() ? gathers_in_rank_order(*collective.value()) : collective.status().to_string();
 }
 
@@ -60,7 +60,7 @@ TEST(Tcp, GathersEverybodysBytesInRankOrder) {
 TEST(Tcp, MeetsAtANameToo) {
   const int port = free_port();
   const auto outcomes = run_processes(3, [&](int rank) {
-    const auto collective = meet_tcp("localhost", port, kSecret, rank, 3, kPatience);
+    const auto collective = meet_tcp("localhost", port, kSecret, rank, 3, kTcpPatience);
     return collective.ok() ? gathers_in_rank_order(*collective.value()) : collective.status().to_string();
   });
   EXPECT_EQ(outcomes, all_well(3));
@@ -72,7 +72,7 @@ TEST(Tcp, MeetsAtThisMachinesName) {
   if (const auto known = resolve(name.data(), 80, in_ms(5000)); !known.ok()) GTEST_SKIP() << known.status().message();
   const int port = free_port();
   const auto outcomes = run_processes(
-      2, [&](int rank) { return meet_tcp(name.data(), port, kSecret, rank, 2, kPatience).status().to_string(); });
+      2, [&](int rank) { return meet_tcp(name.data(), port, kSecret, rank, 2, kTcpPatience).status().to_string(); });
   EXPECT_THAT(outcomes, Each("OK"));
 }
 
@@ -80,7 +80,7 @@ TEST(Tcp, MeetsAgainAndAgainAtOnePort) {
   const int port = free_port();
   const auto outcomes = run_processes(3, [&](int rank) -> std::string {
     for (int job = 0; job < 20; ++job) {
-      const auto collective = meet_tcp(kHost, port, kSecret, rank, 3, kPatience);
+      const auto collective = meet_tcp(kHost, port, kSecret, rank, 3, kTcpPatience);
       if (!collective.ok()) return fmt::format("job {}: {}", job, collective.status().to_string());
       const auto all = collective.value()->all_gather_value(job, in_ms(10000));
       if (!all.ok()) return all.status().to_string();
@@ -131,7 +131,7 @@ TEST(Tcp, LetsNobodyPassForRankZero) {
     send_all(stream.get(), &verdict, sizeof(verdict), in_ms(1000));
     if (!wait_for(listener.get(), POLLIN, in_ms(300))) break;
   }
-  EXPECT_THAT(rank.outcomes(kPatience)[0], AllOf(HasSubstr("MISMATCH"), HasSubstr("holds another secret")));
+  EXPECT_THAT(rank.outcomes(kTcpPatience)[0], AllOf(HasSubstr("MISMATCH"), HasSubstr("holds another secret")));
 }
 
 TEST(Tcp, NeverSendsTheSecret) {
@@ -148,7 +148,7 @@ TEST(Tcp, NeverSendsTheSecret) {
   seen += proof;
   for (size_t at = 0; at + 6 <= kSecret.size(); ++at)
     EXPECT_EQ(seen.find(kSecret.substr(at, 6)), std::string::npos) << "byte " << at << " of the secret";
-  EXPECT_THAT(rank.outcomes(kPatience)[0], HasSubstr("it does not answer"));
+  EXPECT_THAT(rank.outcomes(kTcpPatience)[0], HasSubstr("it does not answer"));
 }
 
 TEST(Tcp, LetsNoRecordedProofInAgain) {
@@ -174,7 +174,7 @@ TEST(Tcp, LetsNoRecordedProofInAgain) {
   Verdict verdict{};
   ASSERT_EQ(receive_all(again.get(), &verdict, sizeof(verdict), in_ms(5000)), Progress::kDone);
   EXPECT_EQ(verdict.outcome.code, MOEWAY_MISMATCH);
-  EXPECT_THAT(ranks.outcomes(kPatience)[0], HasSubstr("ranks 1-2 of 3 did not come"));
+  EXPECT_THAT(ranks.outcomes(kTcpPatience)[0], HasSubstr("ranks 1-2 of 3 did not come"));
 }
 
 TEST(Tcp, IsNotDelayedByStrangers) {
@@ -202,7 +202,7 @@ TEST(Tcp, IsNotDelayedByStrangers) {
     send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
     if (i % 5 == 0) strangers.back().reset();
   }
-  EXPECT_EQ(ranks.outcomes(kPatience), all_well(4));
+  EXPECT_EQ(ranks.outcomes(kTcpPatience), all_well(4));
 }
 
 TEST(Tcp, IsNotKeptOutByAFlood) {
@@ -215,7 +215,7 @@ TEST(Tcp, IsNotKeptOutByAFlood) {
   std::vector<Descriptor> strangers;
   for (int i = 0; i < 400; ++i) strangers.push_back(connect_at(port));
   EXPECT_TRUE(wait_for(strangers[0].get(), POLLIN, in_ms(200))) << "a stranger's connection is kept beyond any number";
-  EXPECT_EQ(ranks.outcomes(kPatience), all_well(3));
+  EXPECT_EQ(ranks.outcomes(kTcpPatience), all_well(3));
 }
 
 TEST(Tcp, IsNotKeptOutWhenItHasNoDescriptorLeft) {
@@ -228,7 +228,7 @@ TEST(Tcp, IsNotKeptOutWhenItHasNoDescriptorLeft) {
   });
   std::vector<Descriptor> strangers;
   for (int i = 0; i < 100; ++i) strangers.push_back(connect_at(port));
-  EXPECT_EQ(ranks.outcomes(kPatience), all_well(3));
+  EXPECT_EQ(ranks.outcomes(kTcpPatience), all_well(3));
 }
 
 TEST(Tcp, MeetsOverIpv6) {
@@ -244,7 +244,7 @@ TEST(Tcp, MeetsOverIpv6) {
               HasSubstr(fmt::format("cannot listen at [::1]:{}", port)));
   const int free = free_port();
   const auto outcomes = run_processes(
-      2, [&](int rank) { return meet_tcp("::1", free, kSecret, rank, 2, kPatience).status().to_string(); });
+      2, [&](int rank) { return meet_tcp("::1", free, kSecret, rank, 2, kTcpPatience).status().to_string(); });
   EXPECT_THAT(outcomes, Each("OK"));
 }
 
@@ -257,7 +257,7 @@ TEST(Tcp, TellsBothOfDifferentProtocolVersions) {
   Greeting answer{};
   ASSERT_EQ(receive_all(stream.get(), &answer, sizeof(answer), in_ms(5000)), Progress::kDone);
   EXPECT_EQ(answer.version, kProtocolVersion);
-  EXPECT_THAT(rank_zero.outcomes(kPatience)[0],
+  EXPECT_THAT(rank_zero.outcomes(kTcpPatience)[0],
               HasSubstr("it speaks version 2 of the protocol, this rank 0 version 1"));
 
   int other_port = 0;
@@ -266,7 +266,7 @@ TEST(Tcp, TellsBothOfDifferentProtocolVersions) {
   const Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const Greeting newer_zero{kCenterMagic, kProtocolVersion + 1, {}};
   send_all(accepted.get(), &newer_zero, sizeof(newer_zero), in_ms(1000));
-  EXPECT_THAT(rank_one.outcomes(kPatience)[0],
+  EXPECT_THAT(rank_one.outcomes(kTcpPatience)[0],
               AllOf(HasSubstr("MISMATCH"), HasSubstr("speaks version 2 of the protocol, rank 1 version 1")));
 }
 
@@ -319,7 +319,8 @@ TEST(Tcp, SaysThatSomebodyElseIsAtTheAddress) {
     const std::string banner = "220 mail.example.org ESMTP, at your service, please go ahead now\r\n";
     send(accepted.back().get(), banner.data(), banner.size(), MSG_NOSIGNAL);
   } while (wait_for(listener.get(), POLLIN, in_ms(300)));
-  EXPECT_THAT(rank.outcomes(kPatience)[0], AllOf(HasSubstr("MISMATCH"), HasSubstr("it is not rank 0 of a moeway job")));
+  EXPECT_THAT(rank.outcomes(kTcpPatience)[0],
+              AllOf(HasSubstr("MISMATCH"), HasSubstr("it is not rank 0 of a moeway job")));
 }
 
 TEST(Tcp, GivesUpWhereNobodyListens) {
@@ -335,14 +336,14 @@ TEST(Tcp, RefusesWrongArguments) {
   EXPECT_THAT(meet(80, 0, 2, 100, ""), HasSubstr("secret is empty"));
   EXPECT_THAT(meet(80, 2, 2, 100), HasSubstr("rank is 2, expected 0 to 1"));
   EXPECT_THAT(meet(80, 0, 2, 0), HasSubstr("timeout is 0 ms"));
-  EXPECT_THAT(meet_tcp("", 80, kSecret, 0, 2, kPatience).status().message(), HasSubstr("address is empty"));
+  EXPECT_THAT(meet_tcp("", 80, kSecret, 0, 2, kTcpPatience).status().message(), HasSubstr("address is empty"));
 }
 
 TEST(Tcp, NoticesAtOnceARankThatIsKilled) {
   for (const int victim : {0, 1}) {
     const int port = free_port();
     const auto outcomes = run_processes(4, [&](int rank) -> std::string {
-      const auto collective = meet_tcp(kHost, port, kSecret, rank, 4, kPatience);
+      const auto collective = meet_tcp(kHost, port, kSecret, rank, 4, kTcpPatience);
       if (rank == victim) raise(SIGKILL);
       const auto begin = std::chrono::steady_clock::now();
       const std::string outcome = gather_outcome(*collective.value(), 100000, 15000);

@@ -12,12 +12,12 @@
 namespace moeway::bootstrap {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::gather_outcome;
-using ::moeway::testing::gathers_in_rank_order;
-using ::moeway::testing::in_ms;
-using ::moeway::testing::outcome_when_one_gives_up;
-using ::moeway::testing::run_threads;
+using ::moeway::unit::all_well;
+using ::moeway::unit::gather_outcome;
+using ::moeway::unit::gathers_in_rank_order;
+using ::moeway::unit::in_ms;
+using ::moeway::unit::outcome_when_one_gives_up;
+using ::moeway::unit::run_threads;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;

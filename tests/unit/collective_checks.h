@@ -10,7 +10,7 @@
 
 #include "base/collective.h"
 
-namespace moeway::testing {
+namespace moeway::unit {
 
 inline Deadline in_ms(int ms) { return Deadline::after(std::chrono::milliseconds(ms)); }
 
@@ -59,4 +59,4 @@ inline std::string outcome_when_one_gives_up(Collective& collective, int odd) {
   return gather_outcome(collective, 100, 20000);
 }
 
-}  // namespace moeway::testing
+}  // namespace moeway::unit

@@ -11,7 +11,7 @@
 #include "unit/collective_checks.h"
 #include "unit/rank_processes.h"
 
-namespace moeway::testing {
+namespace moeway::unit {
 
 using Body = std::function<std::string(transport::Transport&, Collective&)>;
 
@@ -75,4 +75,4 @@ inline std::string outcome_of(transport::Transport& transport, Collective& colle
   return transport.allocate(bytes, collective, in_ms(10000)).status().to_string();
 }
 
-}  // namespace moeway::testing
+}  // namespace moeway::unit

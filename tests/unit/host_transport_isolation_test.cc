@@ -20,15 +20,15 @@
 namespace moeway::transport {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::as_processes;
-using ::moeway::testing::Body;
-using ::moeway::testing::in_ms;
-using ::moeway::testing::RankProcesses;
-using ::moeway::testing::run_processes;
-using ::moeway::testing::shares_heaps;
-using ::moeway::testing::TemporaryDirectory;
-using ::moeway::testing::with_transport;
+using ::moeway::unit::all_well;
+using ::moeway::unit::as_processes;
+using ::moeway::unit::Body;
+using ::moeway::unit::in_ms;
+using ::moeway::unit::RankProcesses;
+using ::moeway::unit::run_processes;
+using ::moeway::unit::shares_heaps;
+using ::moeway::unit::TemporaryDirectory;
+using ::moeway::unit::with_transport;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::AnyOf;

@@ -21,20 +21,20 @@
 namespace moeway::transport {
 namespace {
 
-using ::moeway::testing::all_well;
-using ::moeway::testing::as_processes;
-using ::moeway::testing::as_threads;
-using ::moeway::testing::Body;
-using ::moeway::testing::everybody_writes_everywhere;
-using ::moeway::testing::free_port;
-using ::moeway::testing::in_ms;
-using ::moeway::testing::outcome_of;
-using ::moeway::testing::RankProcesses;
-using ::moeway::testing::run_processes;
-using ::moeway::testing::run_threads;
-using ::moeway::testing::shares_heaps;
-using ::moeway::testing::TemporaryDirectory;
-using ::moeway::testing::with_transport;
+using ::moeway::unit::all_well;
+using ::moeway::unit::as_processes;
+using ::moeway::unit::as_threads;
+using ::moeway::unit::Body;
+using ::moeway::unit::everybody_writes_everywhere;
+using ::moeway::unit::free_port;
+using ::moeway::unit::in_ms;
+using ::moeway::unit::outcome_of;
+using ::moeway::unit::RankProcesses;
+using ::moeway::unit::run_processes;
+using ::moeway::unit::run_threads;
+using ::moeway::unit::shares_heaps;
+using ::moeway::unit::TemporaryDirectory;
+using ::moeway::unit::with_transport;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::Each;

@@ -12,7 +12,7 @@
 #include "base/deadline.h"
 #include "base/descriptor.h"
 
-namespace moeway::testing {
+namespace moeway::unit {
 
 inline sockaddr_in loopback(int port) {
   sockaddr_in address{};
@@ -62,4 +62,4 @@ inline int free_port() {
   }
 }
 
-}  // namespace moeway::testing
+}  // namespace moeway::unit

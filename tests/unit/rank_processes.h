@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-namespace moeway::testing {
+namespace moeway::unit {
 
 using RankBody = std::function<std::string(int rank)>;
 
@@ -141,4 +141,4 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-}  // namespace moeway::testing
+}  // namespace moeway::unit
