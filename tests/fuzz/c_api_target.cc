@@ -63,7 +63,7 @@ class Calls {
 
   void run() {
     if (!open()) return;
-    for (int i = 0; i < kMostCalls && !input_.empty(); ++i) call(input_.byte() % 10);
+    for (int i = 0; i < kMostCalls && !input_.empty(); ++i) call(input_.byte() % 13);
   }
 
  private:
@@ -98,14 +98,22 @@ class Calls {
   moeway_dispatch_input make_input(TensorMemory& memory) {
     moeway_dispatch_input made;
     moeway_dispatch_input_init(&made);
-    num_tokens_ = input_.byte() % (config_.max_tokens + 1);
-    made.x = memory.make(tensor(config_.dispatch_dtype, {num_tokens_, columns()}), input_);
-    if (config_.scales != MOEWAY_SCALES_NONE)
+    const uint8_t given = input_.byte();
+    num_tokens_ = given % (config_.max_tokens + 1);
+    const bool quantises = config_.quantise != MOEWAY_QUANTISE_NONE;
+    made.x = memory.make(quantises ? tensor(MOEWAY_BF16, {num_tokens_, config_.hidden})
+                                   : tensor(config_.dispatch_dtype, {num_tokens_, columns()}),
+                         input_);
+    if (config_.scales != MOEWAY_SCALES_NONE && !quantises)
       made.scales = memory.make(tensor(scales_dtype(), {num_tokens_, sizes_.num_scales}), input_);
     if (config_.weights == MOEWAY_WEIGHTS_AT_DISPATCH)
       made.topk_weights = memory.make(tensor(MOEWAY_F32, {num_tokens_, config_.topk}), input_);
     made.topk_idx = memory.make(tensor(MOEWAY_I32, {num_tokens_, config_.topk}), input_);
     memory.fill_experts(made.topk_idx, config_.num_experts, input_);
+    if (given >= 128) {
+      made.num_tokens = memory.make(tensor(MOEWAY_I32, {1}), input_);
+      memory.fill_experts(made.num_tokens, static_cast<int32_t>(config_.max_tokens), input_);
+    }
     return made;
   }
 
@@ -133,6 +141,8 @@ class Calls {
       made.topk_idx = memory.make(tensor(MOEWAY_I32, {sizes_.max_rows, config_.topk}), input_);
       made.topk_weights = memory.make(tensor(MOEWAY_F32, {sizes_.max_rows, config_.topk}), input_);
     }
+    if (given % 16 >= 8) made.row_weight = memory.make(rows(MOEWAY_F32, 1), input_);
+    if (given % 32 >= 16) made.num_dropped = memory.make(tensor(MOEWAY_I32, {sizes_.num_local_experts}), input_);
     return made;
   }
 
@@ -147,7 +157,9 @@ class Calls {
   void call(int which) {
     TensorMemory memory;
     moeway_routing routing = routing_;
-    if (input_.byte() % 8 == 7) change(routing, input_);
+    const uint8_t how = input_.byte();
+    if (how % 8 == 7) change(routing, input_);
+    if (how % 16 == 8) routing.unweighted = 1;
     bool refuse = false;
     moeway_status status = MOEWAY_OK;
     switch (which) {
@@ -177,15 +189,20 @@ class Calls {
         break;
       }
       case 4:
-      case 5: {
+      case 5:
+      case 10:
+      case 11: {
         std::optional<moeway_tensor> given, weights;
-        if (which == 5) given = memory.make(rows(config_.row_dtype, config_.hidden), input_);
-        if (config_.weights == MOEWAY_WEIGHTS_AT_COMBINE)
+        const bool adds = which >= 10;
+        if (which % 2 != 0) given = memory.make(rows(config_.row_dtype, config_.hidden), input_);
+        if (config_.weights == MOEWAY_WEIGHTS_AT_COMBINE && routing.unweighted == 0)
           weights = memory.make(tensor(MOEWAY_F32, {num_tokens_, config_.topk}), input_);
         const moeway_tensor y = memory.make(tensor(config_.output_dtype, {num_tokens_, config_.hidden}), input_);
         const moeway_tensor* const some_weights = weights ? &*weights : nullptr;
-        status = given ? moeway_combine(object_, routing, &*given, some_weights, &y)
-                       : moeway_combine_recv(object_, routing, some_weights, &y);
+        if (given)
+          status = (adds ? moeway_combine_add : moeway_combine)(object_, routing, &*given, some_weights, &y);
+        else
+          status = (adds ? moeway_combine_recv_add : moeway_combine_recv)(object_, routing, some_weights, &y);
         break;
       }
       case 6: {
@@ -200,6 +217,15 @@ class Calls {
         status = moeway_all_to_all_get_stats(object_, &stats);
         break;
       }
+      case 12: {
+        moeway_peer_stats stats[2];
+        for (moeway_peer_stats& peer : stats) moeway_peer_stats_init(&peer);
+        refuse = change_size(stats[0]);
+        const int32_t num_peers = input_.byte() % 3;
+        status = moeway_all_to_all_get_peer_stats(object_, num_peers, stats);
+        refuse = refuse || num_peers != 1;
+        break;
+      }
       case 8:
         status = moeway_all_to_all_set_stream(object_, nullptr);
         break;
@@ -207,7 +233,8 @@ class Calls {
         if (input_.byte() % 4 == 3) moeway_all_to_all_close(object_);
         break;
     }
-    require_expected(status);
+    const bool is_bounded = config_.max_recv_tokens != 0 && config_.overflow == MOEWAY_OVERFLOW_ERROR;
+    if (status != MOEWAY_OVERFLOW || !is_bounded) require_expected(status);
     require(status != MOEWAY_OK || (!refuse && !memory.must_refuse()), "what no call may accept is refused");
     if (status == MOEWAY_INVALID_ARGUMENT)
       require(moeway_all_to_all_status(object_) == MOEWAY_OK, "a correct call may follow a wrong one",
@@ -250,7 +277,11 @@ void run(Bytes bytes) {
   config.layout = static_cast<moeway_layout>(input.below_or_at(2));
   if (config.layout == MOEWAY_EXPERT_PACKED) config.alignment = 1 + input.below_or_at(8);
   if (config.layout != MOEWAY_TOKEN_MAJOR) config.weights = static_cast<moeway_weights>(input.below_or_at(1));
-  config.distinct_experts = input.below_or_at(1);
+  const uint8_t more = input.byte();
+  config.distinct_experts = more % 2;
+  if ((more & 2) != 0) config.quantise = static_cast<moeway_quantise>(1 + more / 128);
+  if ((more & 4) != 0) config.max_recv_tokens = config.alignment * (1 + more / 16);
+  if ((more & 8) != 0) config.overflow = MOEWAY_OVERFLOW_DROP;
   change(config, input);
   moeway_all_to_all_sizes sizes;
   moeway_all_to_all_sizes_init(&sizes);
