@@ -1,11 +1,11 @@
 #!/bin/bash
-# A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the benchmark with plots of it and
-# the compute sanitizer, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
+# A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the benchmark with plots of it, the
+# comparison with other libraries and the compute sanitizer, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
 # others go on. Exit code 0 if every step that ran was right.
 #
 #   tools/gpu_visit.sh [OPTION...] [FOLDER]     FOLDER for the results: $OUT, else build/gpu-visit/results
 #
-#   --steps LIST      of build,tests,jobs,bench,sanitizer [all, in this order]
+#   --steps LIST      of build,tests,jobs,bench,compare,sanitizer [all, in this order]
 #   --seconds N       begin no step after N seconds, and let none run longer than that [no limit]
 #   --tokens LIST     [1,2,4,8,16,32,64,128,256,512,1024,2048,4096]
 #   --dtypes LIST     [fp8,bf16]
@@ -16,11 +16,11 @@
 #
 # Environment: MOEWAY_DEPS_DIR, a folder with the libraries that the machine lacks (CONTRIBUTING.md); CMAKE_ARGS; JOBS;
 # MOEWAY_NCCL, the NCCL to compare with. Results: steps.txt, machine.txt, visit.log, bench.json (a list of what `moeway bench
-# --json` gives), latency_<dtype>.svg, doctor.json, summary.txt.
+# --json` gives), latency_<dtype>.svg, compare_<dtype>.json and .svg, doctor.json, summary.txt.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-steps=build,tests,jobs,bench,sanitizer seconds=0 out=${OUT:-build/gpu-visit/results} ranks=
+steps=build,tests,jobs,bench,compare,sanitizer seconds=0 out=${OUT:-build/gpu-visit/results} ranks=
 tokens=1,2,4,8,16,32,64,128,256,512,1024,2048,4096 dtypes=fp8,bf16 layouts=padded,packed,token-major sets=1,8
 commit=${MOEWAY_COMMIT:-$(git describe --always --dirty 2>/dev/null || true)}
 usage() { echo "gpu_visit: $1" >&2; exit 2; }
@@ -36,8 +36,8 @@ while [ $# -gt 0 ]; do
 done
 case ",$steps," in *[!a-z,]*) usage "--steps: '$steps', expected names separated by commas" ;; esac
 for name in ${steps//,/ }; do
-  case "$name" in build | tests | jobs | sanitizer | bench) ;;
-    *) usage "--steps: '$name', expected build, tests, jobs, sanitizer or bench" ;;
+  case "$name" in build | tests | jobs | bench | compare | sanitizer) ;;
+    *) usage "--steps: '$name', expected build, tests, jobs, bench, compare or sanitizer" ;;
   esac
 done
 case "$seconds" in '' | *[!0-9]*) usage "--seconds: '$seconds', expected a whole number" ;; esac
@@ -127,6 +127,8 @@ checked_jobs() {
   step "run, several ranks on a GPU" 90 "$moeway" run --device cuda --quiet --rounds 6 --ranks $((2 * ranks)) --hidden 512 --timeout-ms 10000
 }
 
+has_torch() { python3 -c 'import torch, pytest' 2>/dev/null; }
+
 # A test program passes with tests that it has left out: they are named, and a program that left out all of them has not run.
 tested() {
   local program=$1 name=$1 limit=$2 from lacking
@@ -148,7 +150,7 @@ all_tests() {
   # A new process for each rank of each job takes seconds: what differs most between processes and threads.
   MOEWAY_GPU_RANKS_AS=processes tested issues_gpu_test 300 \
     --gtest_filter='EmptyRanks.ARankThatNeither*:MissingCall.TheRank*:MissingCall.AProcess*:RoundCounter.*Processes'
-  if python3 -c 'import torch, pytest' 2>/dev/null; then
+  if has_torch; then
     MOEWAY_LIBRARY=$PWD/$build/libmoeway.so CUDA_MODULE_LOADING=EAGER step "python tests" 400 tests/python/run_gpu.sh
   else
     note SKIPPED 0 "python tests: torch or pytest is missing"
@@ -213,6 +215,16 @@ benchmarks() {
   bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
 }
 
+# moeway and whatever else is installed, through Python. Inputs as bench/compare has them.
+comparisons() {
+  local dtype
+  for dtype in bf16 fp8 bf16-to-fp8; do
+    MOEWAY_LIBRARY=$PWD/$build/libmoeway.so CUDA_MODULE_LOADING=EAGER step "compare $dtype" 600 \
+      python3 bench/compare/compare.py --ranks "$ranks" --tokens 1,8,32,128 --dtype "$dtype" --limit 60 \
+      --json "$out/compare_$dtype.json" --plot "$out/compare_$dtype.svg"
+  done
+}
+
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 ranks=${ranks:-$gpus}
 if wanted build; then build_all; fi
@@ -227,6 +239,9 @@ fi
 if wanted tests; then all_tests; fi
 if wanted jobs; then checked_jobs; fi
 if wanted bench; then benchmarks; plots; fi
+if wanted compare; then
+  if has_torch; then comparisons; else note SKIPPED 0 "compare: torch or pytest is missing"; fi
+fi
 # Last: it is slow, and not every machine lets it run.
 if wanted sanitizer; then
   if command -v compute-sanitizer >/dev/null; then

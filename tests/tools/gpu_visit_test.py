@@ -58,13 +58,14 @@ class GpuVisit(unittest.TestCase):
                               capture_output=True, text=True, check=False)
 
     def test_all_steps(self):
-        done = self.visit("--steps", "tests,jobs,bench,sanitizer", "--layouts", "padded", "--sets", "1", "--commit", "abc")
+        done = self.visit("--steps", "tests,jobs,bench,compare,sanitizer", "--layouts", "padded", "--sets", "1", "--commit", "abc")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         steps = (self.root / "results/steps.txt").read_text(encoding="utf-8")
         for step in ("gpu_test", "gpu_input_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
                      "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
             self.assertRegex(steps, rf"(?m)^ok +\d+ s  {step}$")
-        self.assertRegex(steps, r"(?m)^SKIPPED +0 s  python tests: torch or pytest is missing$")
+        for step in ("python tests", "compare"):
+            self.assertRegex(steps, rf"(?m)^SKIPPED +0 s  {step}: torch or pytest is missing$")
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
@@ -72,6 +73,15 @@ class GpuVisit(unittest.TestCase):
         self.assertIn("commit abc, 2 GPUs, 2 ranks", done.stdout)
         self.assertRegex(done.stdout, r"bf16, padded, fused, 1 set +7\.50")
         self.assertLessEqual(len(os.listdir(self.root / "results")), 8)
+
+    def test_the_comparison_is_made_for_each_type(self):
+        self.program("programs/python3", "#!/bin/sh\necho \"python $*\"\n")  # With torch.
+        done = self.visit("--steps", "compare", "--ranks", "2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        log = (self.root / "results/visit.log").read_text(encoding="utf-8")
+        for dtype in ("bf16", "fp8", "bf16-to-fp8"):
+            self.assertRegex(done.stdout, rf"ok +\d+ s  compare {dtype}\n")
+            self.assertIn(f"compare.py --ranks 2 --tokens 1,8,32,128 --dtype {dtype} ", log)
 
     def test_a_failed_step_is_named_and_the_others_go_on(self):
         self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\necho 'one is wrong'\nexit 1\n")
@@ -109,7 +119,7 @@ class GpuVisit(unittest.TestCase):
         self.assertIn("build/gpu-visit/cli/moeway is missing: build it first", done.stdout)
 
     def test_mistakes_name_option_value_and_what_was_expected(self):
-        for words, message in ((("--steps", "tests,foo"), "--steps: 'foo', expected build, tests, jobs, sanitizer or bench"),
+        for words, message in ((("--steps", "tests,foo"), "--steps: 'foo', expected build, tests, jobs, bench, compare or sanitizer"),
                                (("--seconds", "ten"), "--seconds: 'ten', expected a whole number"),
                                (("--speed",), "--speed: expected --steps, --seconds,")):
             done = self.visit(*words)

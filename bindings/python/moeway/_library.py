@@ -90,7 +90,9 @@ def _candidates() -> List[pathlib.Path]:
         return [pathlib.Path(named)]
     inside = sorted(PACKAGE.glob("lib*/libmoeway.so*"))
     is_source_tree = (source_root() / "include/moeway/c_api.h").is_file()
-    builds = list(source_root().glob("build/*/libmoeway.so")) if is_source_tree else []
+    # Only a program that is built with the same sanitizers can load a library that has some.
+    builds = [path for path in source_root().glob("build/*/libmoeway.so")
+              if path.parent.name not in ("asan-ubsan", "tsan", "fuzz")] if is_source_tree else []
     return inside + sorted(builds, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
