@@ -11,9 +11,10 @@ import ctypes
 import dataclasses
 from ctypes import c_void_p
 from types import TracebackType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Tuple, Type
 
 from moeway import _arrays
+from moeway._arguments import Argument
 from moeway._library import call, lib
 from moeway._streams import current_stream, stream_pointer
 from moeway._structs import InputStruct, OutputStruct, PeerStatsStruct, RoutingStruct, StatsStruct, TensorStruct
@@ -21,7 +22,7 @@ from moeway.communicator import Communicator
 from moeway.config import AllToAllConfig, AllToAllSizes, sizes_of
 from moeway.enums import DeviceType, DType, Layout, Quantise, Scales
 from moeway.errors import InvalidArgumentError
-from moeway.tensor import TensorLike, struct_of
+from moeway.tensor import TensorLike
 
 __all__ = ["AllToAll", "AllToAllStats", "DispatchOutput", "PeerStats", "Routing"]
 
@@ -110,12 +111,9 @@ class AllToAll:
             raise
         self._device_type, self._device_index = communicator.device_type, communicator.device_index
         self._rank, self._size = communicator.rank, communicator.size
-        # What raw elements are taken for.
-        scales = _SCALES_DTYPES.get(self.config.scales)
-        self._expected = {"x": self.config.dispatch_dtype, "scales": scales}
-        quantises = self.config.quantise != Quantise.NONE
-        self._expected_in = {"x": DType.BF16} if quantises else self._expected
+        self._make_arguments()
         self._pinned_stream: Optional[Tuple[Optional[int]]] = None
+        self._stream: Optional[int] = None  # What the object in the library has; at creation it has the default stream.
         communicator.collective_call(lib.moeway_all_to_all_create, communicator._handle,
                                      ctypes.byref(struct), ctypes.byref(self._handle))
         self.sizes: AllToAllSizes = sizes_of(self.config, self._rank, self._size)
@@ -130,9 +128,10 @@ class AllToAll:
         replayed graph at each replay): only that many rows are tokens, and combine leaves y behind them as it is.
         """
         self._follow_stream()
-        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
-        call(lib.moeway_dispatch_send, self._handle, ctypes.byref(given), ctypes.byref(routing))
-        return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x))
+        kept, routing = self._set_input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
+        call(lib.moeway_dispatch_send, self._handle, self._input, ctypes.byref(routing))
+        del kept
+        return self._routing(routing, x)
 
     def dispatch_recv(self, routing: Routing, output: Optional[DispatchOutput] = None) -> DispatchOutput:
         """Waits for the rows of this rank's experts and writes them to `output`, by default a new one; returns it.
@@ -141,7 +140,9 @@ class AllToAll:
         """
         self._follow_stream()
         output = self.allocate_output(routing.kind) if output is None else output
-        call(lib.moeway_dispatch_recv, self._handle, routing.to_struct(), ctypes.byref(self._output(output)))
+        kept = self._set_output(output)
+        call(lib.moeway_dispatch_recv, self._handle, routing.to_struct(), self._output)
+        del kept
         return output
 
     def dispatch(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike] = None,
@@ -150,10 +151,11 @@ class AllToAll:
         """dispatch_send and dispatch_recv in one call."""
         self._follow_stream()
         output = self.allocate_output(_arrays.kind_of(x)) if output is None else output
-        given, routing = self._input(x, topk_idx, topk_weights, scales, num_tokens), RoutingStruct()
-        call(lib.moeway_dispatch, self._handle, ctypes.byref(given), ctypes.byref(self._output(output)),
-             ctypes.byref(routing))
-        return Routing(routing.object, routing.dispatch, given.topk_idx.shape[0], _arrays.kind_of(x)), output
+        kept = self._set_input(x, topk_idx, topk_weights, scales, num_tokens), self._set_output(output)
+        routing = RoutingStruct()
+        call(lib.moeway_dispatch, self._handle, self._input, self._output, ctypes.byref(routing))
+        del kept
+        return self._routing(routing, x), output
 
     def combine_send(self, routing: Routing, rows: TensorLike) -> None:
         """Sends the experts' rows back: the shape of dispatch's x with H elements of row_dtype. Never waits for a peer.
@@ -161,7 +163,9 @@ class AllToAll:
         token_major: one row per received token, already weighted and summed over this rank's experts.
         """
         self._follow_stream()
-        call(lib.moeway_combine_send, self._handle, routing.to_struct(), ctypes.byref(self._rows(rows)))
+        kept = self._rows.set(rows)
+        call(lib.moeway_combine_send, self._handle, routing.to_struct(), self._rows.struct)
+        del kept
 
     def combine_recv(self, routing: Routing, topk_weights: Optional[TensorLike] = None,
                      y: Optional[TensorLike] = None, *, add: bool = False) -> TensorLike:
@@ -172,9 +176,10 @@ class AllToAll:
         """
         self._follow_stream()
         y = self._given_y(routing, y, add)
-        weights, results = self._results(topk_weights, y)
+        kept = self._weights.set(topk_weights), self._y.set(y)
         call(lib.moeway_combine_recv_add if add else lib.moeway_combine_recv, self._handle, routing.to_struct(),
-             weights, ctypes.byref(results))
+             None if topk_weights is None else self._weights.struct, self._y.struct)
+        del kept
         return y
 
     def combine(self, routing: Routing, rows: TensorLike, topk_weights: Optional[TensorLike] = None,
@@ -182,9 +187,10 @@ class AllToAll:
         """combine_send and combine_recv in one call."""
         self._follow_stream()
         y = self._given_y(routing, y, add)
-        weights, results = self._results(topk_weights, y)
-        call(lib.moeway_combine_add if add else lib.moeway_combine, self._handle, routing.to_struct(),
-             ctypes.byref(self._rows(rows)), weights, ctypes.byref(results))
+        kept = self._rows.set(rows), self._weights.set(topk_weights), self._y.set(y)
+        call(lib.moeway_combine_add if add else lib.moeway_combine, self._handle, routing.to_struct(), self._rows.struct,
+             None if topk_weights is None else self._weights.struct, self._y.struct)
+        del kept
         return y
 
     def view(self, routing: Routing) -> Tuple[TensorLike, Optional[TensorLike]]:
@@ -275,45 +281,44 @@ class AllToAll:
             return
         pinned = self._pinned_stream
         stream = current_stream(self._device_index) if pinned is None else pinned[0]
-        call(lib.moeway_all_to_all_set_stream, self._handle, stream)
-
-    def _struct(self, name: str, value: Optional[TensorLike], expected: Optional[DType],
-                write: bool = False) -> TensorStruct:
-        return struct_of(name, value, expected, self._device_index, write)
+        if stream != self._stream:
+            call(lib.moeway_all_to_all_set_stream, self._handle, stream)
+            self._stream = stream
 
     def _empty(self, kind: str, shape: Tuple[int, ...], dtype: DType) -> TensorLike:
         return _arrays.empty(kind, shape, dtype, self._device_type, self._device_index)
 
-    def _input(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike],
-               scales: Optional[TensorLike], num_tokens: Optional[TensorLike]) -> InputStruct:
-        struct = InputStruct()
-        tensors = {"x": x, "scales": scales, "topk_idx": topk_idx, "topk_weights": topk_weights}
-        if num_tokens is not None:  # In c_api.h a tensor without dimensions is none.
-            tensors["num_tokens"] = num_tokens.reshape(1) if getattr(num_tokens, "ndim", 1) == 0 else num_tokens
-        self._fill(struct, tensors, self._expected_in, False)
-        return struct
+    def _make_arguments(self) -> None:
+        """Structs that stay, one for each argument of a call. What raw elements are taken for."""
+        config, index = self.config, self._device_index
+        scales = _SCALES_DTYPES.get(config.scales)
+        given, output = InputStruct(), OutputStruct()
+        given_x = config.dispatch_dtype if config.quantise == Quantise.NONE else DType.BF16
+        of_type = {"x": given_x, "scales": scales}
+        self._inputs = [Argument(name, getattr(given, name), of_type.get(name), index)
+                        for name in ("x", "topk_idx", "topk_weights", "scales", "num_tokens")]
+        of_type["x"] = config.dispatch_dtype
+        self._outputs = [(name, Argument(name, getattr(output, name), of_type.get(name), index, write=True))
+                         for name in (field.name for field in dataclasses.fields(DispatchOutput))]
+        self._input, self._output = ctypes.byref(given), ctypes.byref(output)
+        self._num_tokens = given.topk_idx
+        self._rows = Argument("rows", TensorStruct(), config.row_dtype, index)
+        self._weights = Argument("topk_weights", TensorStruct(), None, index)
+        self._y = Argument("y", TensorStruct(), config.output_dtype, index, write=True)
 
-    def _output(self, output: DispatchOutput) -> OutputStruct:
-        struct = OutputStruct()
-        tensors = {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
-        self._fill(struct, tensors, self._expected, True)
-        return struct
+    def _set_input(self, x: TensorLike, topk_idx: TensorLike, topk_weights: Optional[TensorLike],
+                   scales: Optional[TensorLike], num_tokens: Optional[TensorLike]) -> List[Any]:
+        if num_tokens is not None and getattr(num_tokens, "ndim", 1) == 0:
+            num_tokens = num_tokens.reshape(1)  # In c_api.h a tensor without dimensions is none.
+        values = (x, topk_idx, topk_weights, scales, num_tokens)
+        return [argument.set(value) for argument, value in zip(self._inputs, values)]
 
-    def _fill(self, struct: Any, tensors: Dict[str, Optional[TensorLike]], expected: Dict[str, Optional[DType]],
-              write: bool) -> None:
-        # Fields are copies; what keeps the memory alive hangs on the originals.
-        struct.originals = []
-        for name, value in tensors.items():
-            tensor = self._struct(name, value, expected.get(name), write)
-            struct.originals.append(tensor)
-            setattr(struct, name, tensor)
+    def _set_output(self, output: DispatchOutput) -> List[Any]:
+        fields = output.__dict__
+        return [argument.set(fields[name]) for name, argument in self._outputs]
 
-    def _rows(self, rows: TensorLike) -> TensorStruct:
-        return self._struct("rows", rows, self.config.row_dtype)
-
-    def _results(self, topk_weights: Optional[TensorLike], y: TensorLike) -> Tuple[Any, TensorStruct]:
-        weights = None if topk_weights is None else ctypes.byref(self._struct("topk_weights", topk_weights, None))
-        return weights, self._struct("y", y, self.config.output_dtype, write=True)
+    def _routing(self, routing: RoutingStruct, x: TensorLike) -> Routing:
+        return Routing(routing.object, routing.dispatch, self._num_tokens.shape[0], _arrays.kind_of(x))
 
     def _given_y(self, routing: Routing, y: Optional[TensorLike], add: bool) -> TensorLike:
         if y is not None:

@@ -18,7 +18,7 @@ from moeway._structs import TensorStruct
 from moeway.enums import DeviceType, DType, choice_of
 from moeway.errors import InvalidArgumentError
 
-__all__ = ["Tensor", "TensorLike", "struct_of"]
+__all__ = ["Tensor", "TensorLike", "is_torch", "struct_of"]
 
 # numpy and torch arrays, and whatever else speaks one of the protocols.
 TensorLike = Any
@@ -82,7 +82,8 @@ def _from_cuda_array_interface(array: Any, device_index: int) -> Described:
                      not read_only, array)
 
 
-def _is_torch(value: Any) -> bool:
+def is_torch(value: Any) -> bool:
+    """Whether it is a torch tensor; torch is not imported for that."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -90,7 +91,7 @@ def _is_torch(value: Any) -> bool:
 def _describe(value: Any, device_index: int) -> Described:
     if isinstance(value, np.ndarray):
         return _from_numpy(value)
-    if _is_torch(value):
+    if is_torch(value):
         return _from_torch(value)
     if hasattr(value, "__dlpack__"):
         return _dlpack.read(value)
