@@ -188,10 +188,17 @@ class PplxKernelsInternode(PplxKernels):
     internode = True
 
 
-class DeepEpLowLatency(Library):
-    """deep_ep.Buffer, the low-latency mode of its first version."""
+class DeepEp(Library):
+    """What all modes of DeepEP share."""
 
     module = package = "deep_ep"
+
+    def close(self):
+        self._buffer = None  # Its destructor releases it: destroy() is for buffers that were made to be destroyed.
+
+
+class DeepEpLowLatency(DeepEp):
+    """deep_ep.Buffer, the low-latency mode of its first version."""
 
     def __init__(self, shape, rank, device):
         super().__init__(shape, rank, device)
@@ -216,15 +223,10 @@ class DeepEpLowLatency(Library):
     def combine(self, batch, received, rows):
         return self._buffer.low_latency_combine(rows, batch.topk_idx, batch.topk_weights, received[1])[0]
 
-    def close(self):
-        if hasattr(self._buffer, "destroy") and getattr(self._buffer, "explicitly_destroy", True):
-            self._buffer.destroy()
 
-
-class DeepEpNormal(Library):
+class DeepEpNormal(DeepEp):
     """deep_ep.Buffer, the mode for training and prefill of its first version. The host waits for counts."""
 
-    module = package = "deep_ep"
     captures, layout = False, "token-major"
     num_nvlink_bytes = 1 << 30
 

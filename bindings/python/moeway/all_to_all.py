@@ -289,7 +289,7 @@ class AllToAll:
         return _arrays.empty(kind, shape, dtype, self._device_type, self._device_index)
 
     def _make_arguments(self) -> None:
-        """Structs that stay, one for each argument of a call. What raw elements are taken for."""
+        """Structs that stay, one for each argument of a call, and what raw elements are taken for."""
         config, index = self.config, self._device_index
         scales = _SCALES_DTYPES.get(config.scales)
         given, output = InputStruct(), OutputStruct()
@@ -301,7 +301,7 @@ class AllToAll:
         self._outputs = [(name, Argument(name, getattr(output, name), of_type.get(name), index, write=True))
                          for name in (field.name for field in dataclasses.fields(DispatchOutput))]
         self._input, self._output = ctypes.byref(given), ctypes.byref(output)
-        self._num_tokens = given.topk_idx
+        self._topk_idx = given.topk_idx
         self._rows = Argument("rows", TensorStruct(), config.row_dtype, index)
         self._weights = Argument("topk_weights", TensorStruct(), None, index)
         self._y = Argument("y", TensorStruct(), config.output_dtype, index, write=True)
@@ -314,11 +314,10 @@ class AllToAll:
         return [argument.set(value) for argument, value in zip(self._inputs, values)]
 
     def _set_output(self, output: DispatchOutput) -> List[Any]:
-        fields = output.__dict__
-        return [argument.set(fields[name]) for name, argument in self._outputs]
+        return [argument.set(getattr(output, name)) for name, argument in self._outputs]
 
     def _routing(self, routing: RoutingStruct, x: TensorLike) -> Routing:
-        return Routing(routing.object, routing.dispatch, self._num_tokens.shape[0], _arrays.kind_of(x))
+        return Routing(routing.object, routing.dispatch, self._topk_idx.shape[0], _arrays.kind_of(x))
 
     def _given_y(self, routing: Routing, y: Optional[TensorLike], add: bool) -> TensorLike:
         if y is not None:
