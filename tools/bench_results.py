@@ -53,6 +53,8 @@ def conditions_of(document, series):
     shape, job, device = series["shape"], document["job"], document["device"]
     where = f"{job['ranks']} ranks as {job['ranks_as']}, {series['transport']}"
     if device:
+        num_devices = len(set(job.get("devices") or range(job["ranks"])))
+        where += f", sharing {num_devices} GPU{'s' if num_devices > 1 else ''}" if num_devices < job["ranks"] else ""
         where += f", {device['name']} ({device['multiprocessors']} SMs), driver {device['driver']}, CUDA {device['runtime_cuda']}"
     return f"{shape['experts']} experts, top-{shape['topk']}, hidden {shape['hidden']}; {where}; commit {document['commit']}"
 

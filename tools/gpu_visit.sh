@@ -11,7 +11,7 @@
 #   --dtypes LIST     [fp8,bf16]
 #   --layouts LIST    [padded,packed,token-major]
 #   --sets LIST       sets of inputs that take turns; the targets are for one, engines have many [1,8]
-#   --ranks N         [the number of GPUs]
+#   --ranks N         [the number of GPUs; 2, which share it, where there is one]
 #   --commit ID       what is measured [what git says, or MOEWAY_COMMIT]
 #
 # Environment: MOEWAY_DEPS_DIR, a folder with the libraries that the machine lacks (CONTRIBUTING.md); CMAKE_ARGS; JOBS;
@@ -226,7 +226,7 @@ comparisons() {
 }
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-ranks=${ranks:-$gpus}
+ranks=${ranks:-$((gpus > 1 ? gpus : 2))}
 if wanted build; then build_all; fi
 machine_facts >"$out/machine.txt" 2>&1
 if [ "$gpus" = 0 ]; then
@@ -240,7 +240,9 @@ if wanted tests; then all_tests; fi
 if wanted jobs; then checked_jobs; fi
 if wanted bench; then benchmarks; plots; fi
 if wanted compare; then
-  if has_torch; then comparisons; else note SKIPPED 0 "compare: torch or pytest is missing"; fi
+  if ! has_torch; then note SKIPPED 0 "compare: torch or pytest is missing"
+  elif [ "$gpus" -lt "$ranks" ]; then note SKIPPED 0 "compare: other libraries want a GPU for each rank"
+  else comparisons; fi
 fi
 # Last: it is slow, and not every machine lets it run.
 if wanted sanitizer; then

@@ -27,12 +27,15 @@ Case device_case(int num_ranks) {
 TEST(Devices, AnyRankMayBeOnAnyOfThem) {
   for (const std::vector<int>& order :
        {std::vector<int>{1, 0}, {0, 0}, {1, 1}, {1, 1, 0}, {0, 0, 0, 0}, {0, 1, 1, 1}}) {
+    if (!gpu::are_there(order)) continue;
     const gpu::DeviceOrder there(order);
     ASSERT_TRUE(expect_passes(device_case(static_cast<int>(order.size()))));
   }
+  if (!gpu::are_there({1})) GTEST_SKIP() << gpu::kOneDevice;
 }
 
 TEST(Devices, AnotherOneMayBeCurrentAndStaysSo) {
+  if (!gpu::are_there({1})) GTEST_SKIP() << gpu::kOneDevice;
   const Case job = device_case(2);
   const auto batches = make_batches(job);
   expect_runs(2, As::kThreads, [&](Rank& rank) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -74,9 +75,10 @@ DeviceOrder::~DeviceOrder() {
 }
 bool devices_are_masked() { return current_masked; }
 
-std::string missing() {
-  if (num_devices() >= 2) return "";
-  return "needs 2 CUDA devices, this machine has " + std::to_string(num_devices());
+std::string missing() { return num_devices() >= 1 ? "" : "needs 1 CUDA devices, this machine has 0"; }
+
+bool are_there(const std::vector<int>& devices) {
+  return std::all_of(devices.begin(), devices.end(), [](int device) { return device < num_devices(); });
 }
 
 }  // namespace moeway::gpu

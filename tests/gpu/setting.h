@@ -26,7 +26,11 @@ class DeviceOrder {
 };
 bool devices_are_masked();
 
-// Empty if the tests can run; else what they lack.
+// Empty if the tests can run, ranks sharing a device if need be; else what they lack.
 std::string missing();
+
+// Whether this machine has all of them. A test of several devices leaves out what it cannot do, and says so (kOneDevice).
+bool are_there(const std::vector<int>& devices);
+inline constexpr const char* kOneDevice = "with a second CUDA device this test does more";
 
 }  // namespace moeway::gpu

@@ -93,17 +93,25 @@ class GpuVisit(unittest.TestCase):
         self.assertRegex(done.stdout, r"ok +\d+ s  bench padded-sets1\n")
 
     def test_tests_that_were_left_out_are_named(self):
-        self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\necho 'needs 2 CUDA devices, this machine has 1'\n")
+        self.program("build/gpu-visit/tests/gpu_test", "#!/bin/sh\necho 'needs 1 CUDA devices, this machine has 0'\n")
         self.program("build/gpu-visit/tests/issues_gpu_test", "#!/bin/sh\necho '[  SKIPPED ] Rule.Holds (3 ms)'\necho '[  SKIPPED ] Rule.Holds'\n")
         done = self.visit("--steps", "tests")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: needs 2 CUDA devices, this machine has 1\n")
+        self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: needs 1 CUDA devices, this machine has 0\n")
         self.assertEqual(done.stdout.count("    [  SKIPPED ] Rule.Holds\n"), 2)  # Threads, and processes.
 
     def test_steps_without_time_left_are_no_success(self):
         done = self.visit("--steps", "tests", "--seconds", "1")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: no time left\n")
+
+    def test_ranks_share_the_only_gpu(self):
+        self.program("programs/nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && printf 'GPU 0: A\\n'\n")
+        self.program("programs/python3", "#!/bin/sh\n")  # With torch.
+        done = self.visit("--steps", "jobs,compare")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("1 GPUs, 2 ranks", done.stdout)
+        self.assertRegex(done.stdout, r"SKIPPED +0 s  compare: other libraries want a GPU for each rank\n")
 
     def test_a_machine_without_gpus_is_no_success(self):
         self.program("programs/nvidia-smi", "#!/bin/sh\nexit 9\n")

@@ -33,7 +33,7 @@ inline int num_devices() {
 class Nvlink : public testing::Test {
  protected:
   void SetUp() override {
-    if (num_devices() < 2) GTEST_SKIP() << "needs 2 CUDA devices, this machine has " << num_devices();
+    if (num_devices() < 1) GTEST_SKIP() << "needs 1 CUDA devices, this machine has 0";
     moeway::gpu::Pool::get();  // Before any kernel runs.
   }
 };
