@@ -137,27 +137,28 @@ def run_rank(rank, num_ranks, device_type):
         print("they agree")
 
 
-def start_rank(rank, num_ranks, device_type, meeting):
+def start_rank(rank, run, num_ranks, device_type, meeting):
     """A process of its own."""
     backend = "gloo" if device_type == "cpu" else "nccl"
     distributed.init_process_group(backend, init_method=f"file://{meeting}/store", rank=rank, world_size=num_ranks)
-    run_rank(rank, num_ranks, device_type)
+    run(rank, num_ranks, device_type)
     distributed.destroy_process_group()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(run, description):
+    """Calls run(rank, num_ranks, device_type) on every rank, as the command line says."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     if "LOCAL_RANK" in os.environ:  # torchrun has started us.
         distributed.init_process_group("gloo" if options.device == "cpu" else "nccl")
-        run_rank(distributed.get_rank(), distributed.get_world_size(), options.device)
+        run(distributed.get_rank(), distributed.get_world_size(), options.device)
         distributed.destroy_process_group()
         return
     with tempfile.TemporaryDirectory() as meeting:
-        torch.multiprocessing.spawn(start_rank, (options.ranks, options.device, meeting), nprocs=options.ranks)
+        torch.multiprocessing.spawn(start_rank, (run, options.ranks, options.device, meeting), nprocs=options.ranks)
 
 
 if __name__ == "__main__":
-    main()
+    main(run_rank, __doc__)

@@ -26,3 +26,10 @@ def test_a_round_gives_ten_times_its_tokens():
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: no layer was trained")
 def test_a_layer_trains_on_two_ranks_as_in_one_process():
     assert run("moe_layer.py").splitlines()[-1] == "they agree"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: no layer was run")
+def test_a_layer_infers_on_two_and_three_ranks_as_in_one_process():
+    for ranks in (2, 3):
+        said = run("moe_inference.py", "--ranks", str(ranks)).splitlines()
+        assert said[-1] == "they agree" and f"one by one on {ranks} ranks" in said[-2]
