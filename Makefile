@@ -6,8 +6,6 @@
 #   CMAKE_ARGS=...    more arguments for the configure step
 
 JOBS ?= $(shell nproc)
-# Many tests wait more than they compute.
-TEST_JOBS = $$(($(JOBS) + 1))
 CMAKE_ARGS ?=
 FUZZ_SECONDS ?= 30
 SLOW_CHECKS = clang-analyzer-core.*,clang-analyzer-cplusplus.*,clang-analyzer-unix.*,performance-unnecessary-value-param
@@ -44,19 +42,19 @@ test:
 	tools/setup.sh test
 	cmake --preset release -DMOEWAY_BUILD_TESTS=ON $(CMAKE_ARGS)
 	cmake --build --preset release -j $(JOBS)
-	tools/run_tests.sh release $(TEST_JOBS)
+	tools/run_tests.sh release $(JOBS)
 
 asan:
 	tools/setup.sh test
 	cmake --preset asan-ubsan $(CMAKE_ARGS)
 	cmake --build --preset asan-ubsan -j $(JOBS)
-	tools/run_tests.sh asan-ubsan $(TEST_JOBS)
+	tools/run_tests.sh asan-ubsan $(JOBS)
 
 tsan:
 	tools/setup.sh test
 	cmake --preset tsan $(CMAKE_ARGS)
 	cmake --build --preset tsan -j $(JOBS)
-	tools/run_tests.sh tsan $(TEST_JOBS)
+	tools/run_tests.sh tsan $(JOBS)
 
 fuzz:
 	tools/setup.sh fuzz
