@@ -11,7 +11,9 @@
 #   --dtypes LIST     [fp8,bf16]
 #   --layouts LIST    [padded,packed,token-major]
 #   --sets LIST       sets of inputs that take turns; the targets are for one, engines have many [1,8]
-#   --ranks N         [the number of GPUs; 2, which share it, where there is one]
+#   --sms LIST        multiprocessors that a call may take, besides all of them: the benchmark of the padded layout [16]
+#   --ranks LIST      the benchmark is for each, everything else for the first [the number of GPUs; 2, which share it, where
+#                     there is one]
 #   --commit ID       what is measured [what git says, or MOEWAY_COMMIT]
 #
 # Environment: MOEWAY_DEPS_DIR, a folder with the libraries that the machine lacks (CONTRIBUTING.md); CMAKE_ARGS; JOBS;
@@ -21,16 +23,16 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
 steps=build,tests,jobs,bench,compare,sanitizer seconds=0 out=${OUT:-build/gpu-visit/results} ranks=
-tokens=1,2,4,8,16,32,64,128,256,512,1024,2048,4096 dtypes=fp8,bf16 layouts=padded,packed,token-major sets=1,8
+tokens=1,2,4,8,16,32,64,128,256,512,1024,2048,4096 dtypes=fp8,bf16 layouts=padded,packed,token-major sets=1,8 sms=16
 commit=${MOEWAY_COMMIT:-$(git describe --always --dirty 2>/dev/null || true)}
 usage() { echo "gpu_visit: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --steps | --seconds | --tokens | --dtypes | --layouts | --sets | --ranks | --commit)
+    --steps | --seconds | --tokens | --dtypes | --layouts | --sets | --sms | --ranks | --commit)
       [ $# -ge 2 ] || usage "$1: expected a value"
       declare "${1#--}=$2"; shift 2 ;;
     --help) sed -n '2,/^set/{s/^# \{0,1\}//;/^set/d;p}' "$0"; exit 0 ;;
-    -*) usage "$1: expected --steps, --seconds, --tokens, --dtypes, --layouts, --sets, --ranks or --commit" ;;
+    -*) usage "$1: expected --steps, --seconds, --tokens, --dtypes, --layouts, --sets, --sms, --ranks or --commit" ;;
     *) out=$1; shift ;;
   esac
 done
@@ -39,6 +41,9 @@ for name in ${steps//,/ }; do
   case "$name" in build | tests | jobs | bench | compare | sanitizer) ;;
     *) usage "--steps: '$name', expected build, tests, jobs, bench, compare or sanitizer" ;;
   esac
+done
+for list in "--sms $sms" "--ranks $ranks"; do
+  case "${list#* }" in *[!0-9,]*) usage "${list%% *}: '${list#* }', expected numbers separated by commas" ;; esac
 done
 case "$seconds" in '' | *[!0-9]*) usage "--seconds: '$seconds', expected a whole number" ;; esac
 
@@ -191,28 +196,40 @@ bench() {
   num_benches=$((num_benches + 1))
   file=$(printf 'build/gpu-visit/bench/%02d-%s.json' $num_benches "$1")  # In this order in the result.
   shift
-  step "$name" 280 "$moeway" bench --device cuda --ranks "$ranks" --timeout-ms 10000 --nccl "$nccl" --commit "$commit" \
+  step "$name" 280 "$moeway" bench --device cuda --ranks "$bench_ranks" --timeout-ms 10000 --nccl "$nccl" --commit "$commit" \
     --json "$file" "$@"
   python3 tools/bench_results.py merge "$out/bench.json" build/gpu-visit/bench/*.json >>"$log" 2>&1
 }
 
-benchmarks() {
-  nccl=$(find_nccl)
-  rm -f build/gpu-visit/bench/*.json
-  local count layout extra=() first=1
+# All benches of one number of ranks, whose names begin with $1.
+benchmarks_of() {
+  local prefix=$1 count layout budget extra=() first=1
   for count in ${sets//,/ }; do
     for layout in ${layouts//,/ }; do
       extra=(--no-baselines)
       [ $first = 1 ] && extra=()  # They do not depend on layout or sets: once is enough.
       first=0
-      bench "$layout-sets$count" --tokens "$tokens" --dtype "$dtypes" --layout "$layout" --sets "$count" "${extra[@]}"
+      bench "$prefix$layout-sets$count" --tokens "$tokens" --dtype "$dtypes" --layout "$layout" --sets "$count" "${extra[@]}"
     done
   done
   count=${sets%%,*}
-  bench "split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
-  bench "weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
-  bench "quantised-sets$count" --tokens "$tokens" --dtype bf16-to-fp8 --sets "$count" --no-baselines
-  bench "bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
+  for budget in ${sms//,/ }; do
+    bench "${prefix}sms$budget-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --sms "$budget" --no-baselines
+  done
+  bench "${prefix}split-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --split --no-baselines
+  bench "${prefix}weights-at-combine-sets$count" --tokens "$tokens" --dtype "$dtypes" --sets "$count" --weights combine --no-baselines
+  bench "${prefix}quantised-sets$count" --tokens "$tokens" --dtype bf16-to-fp8 --sets "$count" --no-baselines
+  bench "${prefix}bytes-sets$count" --tokens "$tokens" --dtype bytes --token-bytes 7392 --scale-bytes 0 --sets "$count" --no-baselines
+}
+
+benchmarks() {
+  nccl=$(find_nccl)
+  rm -f build/gpu-visit/bench/*.json
+  for bench_ranks in ${all_ranks//,/ }; do
+    local prefix=
+    [ "$bench_ranks" = "$ranks" ] || prefix=ranks$bench_ranks-
+    benchmarks_of "$prefix"
+  done
 }
 
 # moeway and whatever else is installed, through Python. Inputs as bench/compare has them.
@@ -226,7 +243,8 @@ comparisons() {
 }
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-ranks=${ranks:-$((gpus > 1 ? gpus : 2))}
+all_ranks=${ranks:-$((gpus > 1 ? gpus : 2))}
+ranks=${all_ranks%%,*}
 if wanted build; then build_all; fi
 machine_facts >"$out/machine.txt" 2>&1
 if [ "$gpus" = 0 ]; then

@@ -62,14 +62,14 @@ class GpuVisit(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         steps = (self.root / "results/steps.txt").read_text(encoding="utf-8")
         for step in ("gpu_test", "gpu_input_test", "kernels_cuda_test", "issues_gpu_test", "gpu_processes_test", "doctor", "run, several ranks on a GPU", "bench padded-sets1",
-                     "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
+                     "bench sms16-sets1", "bench split-sets1", "plot fp8", "memcheck --dtype bf16", "racecheck --dtype bf16", "synccheck --dtype bf16"):
             self.assertRegex(steps, rf"(?m)^ok +\d+ s  {step}$")
         for step in ("python tests", "compare"):
             self.assertRegex(steps, rf"(?m)^SKIPPED +0 s  {step}: torch or pytest is missing$")
         log = (self.root / "results/visit.log").read_text(encoding="utf-8")
         self.assertIn("--tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096 --dtype fp8,bf16 --layout padded --sets 1\n", log)
         self.assertIn("--commit abc", log)
-        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 5)
+        self.assertEqual(len(json.loads((self.root / "results/bench.json").read_text(encoding="utf-8"))), 6)
         self.assertIn("commit abc, 2 GPUs, 2 ranks", done.stdout)
         self.assertRegex(done.stdout, r"bf16, padded, fused, 1 set +7\.50")
         self.assertLessEqual(len(os.listdir(self.root / "results")), 8)
@@ -105,6 +105,15 @@ class GpuVisit(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"NOT RUN +0 s  gpu_test: no time left\n")
 
+    def test_benches_are_made_for_each_number_of_ranks_and_budget(self):
+        done = self.visit("--steps", "jobs,bench", "--ranks", "2,1", "--sms", "8,32", "--layouts", "padded", "--sets", "1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for name in ("sms8", "sms32", "ranks1-sms8", "ranks1-padded", "ranks1-bytes"):
+            self.assertRegex(done.stdout, rf"ok +\d+ s  bench {name}-sets1\n")
+        log = (self.root / "results/visit.log").read_text(encoding="utf-8")
+        self.assertRegex(log, r"moeway bench --device cuda --ranks 1 .* --sms 32 ")
+        self.assertIn("2 GPUs, 2 ranks", done.stdout)
+
     def test_ranks_share_the_only_gpu(self):
         self.program("programs/nvidia-smi", "#!/bin/sh\n[ \"$1\" = -L ] && printf 'GPU 0: A\\n'\n")
         self.program("programs/python3", "#!/bin/sh\n")  # With torch.
@@ -128,6 +137,8 @@ class GpuVisit(unittest.TestCase):
 
     def test_mistakes_name_option_value_and_what_was_expected(self):
         for words, message in ((("--steps", "tests,foo"), "--steps: 'foo', expected build, tests, jobs, bench, compare or sanitizer"),
+                               (("--sms", "8;16"), "--sms: '8;16', expected numbers separated by commas"),
+                               (("--ranks", "two"), "--ranks: 'two', expected numbers separated by commas"),
                                (("--seconds", "ten"), "--seconds: 'ten', expected a whole number"),
                                (("--speed",), "--speed: expected --steps, --seconds,")):
             done = self.visit(*words)
