@@ -43,7 +43,8 @@ function(moeway_gpu_program name)
 endfunction()
 file(GLOB gpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/*_test.cc)
 moeway_gpu_program(gpu_test ${gpu_sources})
-moeway_gpu_program(issues_gpu_test ${issues_sources})
+# The same objects: where the ranks are is linked in.
+moeway_gpu_program(issues_gpu_test $<TARGET_OBJECTS:issues_test>)
 file(GLOB gpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu/processes/*_test.cc)
 moeway_gpu_program(gpu_processes_test ${gpu_sources})
 
