@@ -19,6 +19,7 @@ namespace moeway::bootstrap {
 namespace {
 
 constexpr const char* kSocketName = "moeway.socket";
+constexpr int kLooksForDeadLock = 200;  // A millisecond apart.
 
 // Rank 0 holds a lock on the directory itself while the ranks meet: it goes when the process ends, however it ends, so
 // whatever lies there under the socket's name is then a dead job's.
@@ -63,7 +64,11 @@ Result<std::unique_ptr<Collective>> receive(const ClosedDirectory& directory, in
 // After a meeting that has failed: where rank 0 has ended without cleaning up, whoever is left does it. Under its lock,
 // so that no other job's socket is there.
 void remove_dead_socket(const ClosedDirectory& directory) {
-  if (flock(directory.fd(), LOCK_EX | LOCK_NB) != 0) return;
+  // A process that is killed lets go of its connections before its lock: it may not have come that far yet.
+  for (int looks = 0; flock(directory.fd(), LOCK_EX | LOCK_NB) != 0; ++looks) {
+    if (looks == kLooksForDeadLock) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   unlinkat(directory.fd(), kSocketName, 0);
   flock(directory.fd(), LOCK_UN);
 }

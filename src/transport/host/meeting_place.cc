@@ -93,6 +93,11 @@ Status open_place(const std::string& directory, bool hidden, Place* place) {
     place->listener = std::move(listener).value();
     place->path = Descriptor(openat(closed.value().fd(), kSocketName, O_PATH | O_CLOEXEC | O_NOFOLLOW));
   }
+  // Ranks that have given up meanwhile, since one of them has died, remove what they know of.
+  if (!status.ok() && access(directory.c_str(), F_OK) != 0 && errno == ENOENT) {
+    status = error(MOEWAY_PEER_LOST, "directory '{}' was removed while rank 0 opened it: another rank has given up",
+                   directory);
+  }
   if (hidden || !status.ok()) remove_place(directory);
   return status;
 }
