@@ -79,12 +79,12 @@ lint:
 	shellcheck tools/*.sh tests/*/*.sh .ci/run
 	$(MAKE) tidy
 
+# Configured, not built: only the compiler's commands are needed.
 tidy:
 	cmake --preset tidy
 	tools/tidy.sh build/tidy
 
-# File by file, since the analyzer looks at the file that it is given and no other. As above, this needs the build's
-# commands only.
+# File by file, since the analyzer looks at the file that it is given and no other.
 analyze:
 	tools/setup.sh lint
 	cmake --preset tidy -DCMAKE_UNITY_BUILD=OFF

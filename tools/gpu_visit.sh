@@ -1,7 +1,7 @@
 #!/bin/bash
 # A whole visit to a machine with GPUs: builds moeway, runs the GPU tests, checked jobs, the benchmark with plots of it, the
-# comparison with other libraries and the compute sanitizer, and leaves few files behind. Nothing is fetched; every step has a time limit; a step that fails is named, and the
-# others go on. Exit code 0 if every step that ran was right.
+# comparison with other libraries and the compute sanitizer, and leaves few files behind. Nothing is fetched; every step has
+# a time limit; a step that fails is named, and the others go on. Exit code 0 if every step that ran was right.
 #
 #   tools/gpu_visit.sh [OPTION...] [FOLDER]     FOLDER for the results: $OUT, else build/gpu-visit/results
 #

@@ -9,7 +9,6 @@ import dataclasses
 import torch
 
 BLOCK = 128  # Elements that share a scale.
-DTYPES = ("bf16", "fp8", "bf16-to-fp8")
 
 
 @dataclasses.dataclass(frozen=True)

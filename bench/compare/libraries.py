@@ -9,7 +9,7 @@ import importlib.metadata
 import torch
 from torch import distributed
 
-from inputs import dequantised, factor_of
+from inputs import BLOCK, dequantised, factor_of
 
 
 class Skipped(Exception):
@@ -132,7 +132,7 @@ class PplxKernels(Library):
             raise Skipped("pplx_kernels moves what it is given: quantisation is the caller's")
         pplx = imported(self.module)
         num_local, num_rows = shape.num_local_experts, shape.num_ranks * shape.num_tokens
-        scale_bytes = shape.hidden // 128 * 4 if shape.is_fp8 else 0
+        scale_bytes = shape.hidden // BLOCK * 4 if shape.is_fp8 else 0
         made = dict(max_num_tokens=shape.num_tokens, num_experts=shape.num_experts, experts_per_token=shape.topk,
                     rank=rank, world_size=shape.num_ranks, dp_size=1, hidden_dim=shape.hidden,
                     hidden_dim_bytes=shape.hidden * (1 if shape.is_fp8 else 2), hidden_dim_scale_bytes=scale_bytes)
@@ -147,7 +147,7 @@ class PplxKernels(Library):
         self._rows = torch.empty(num_local, num_rows, shape.hidden, dtype=dtype, device=device)
         self._scales = None
         if scale_bytes:
-            self._scales = torch.empty(num_local, num_rows, shape.hidden // 128, device=device)
+            self._scales = torch.empty(num_local, num_rows, shape.hidden // BLOCK, device=device)
         self._y = torch.empty(shape.num_tokens, shape.hidden, dtype=torch.bfloat16, device=device)
         self._indices = {}
 
@@ -307,7 +307,7 @@ class TorchAllToAll(Library):
 
     @staticmethod
     def _quantised(x, tokens):
-        blocks = x.float().unflatten(1, (-1, 128))
+        blocks = x.float().unflatten(1, (-1, BLOCK))
         scales = blocks.abs().amax(2).clamp(min=1e-4) / 448
         values = (blocks / scales[..., None]).flatten(1).to(torch.float8_e4m3fn)
         return [values.view(torch.uint8)[tokens], scales.view(torch.uint8)[tokens]]

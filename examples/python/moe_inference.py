@@ -10,7 +10,7 @@ comes out is compared with the layer in one process.
 import moeway
 import moeway.torch
 import torch
-from moe_layer import HIDDEN, NUM_EXPERTS, TOPK, Experts, Router, SingleLayer, main
+from moe_layer import HIDDEN, NUM_EXPERTS, TOPK, layers_of, main
 
 MOST_TOKENS, STEPS = 16, 12
 
@@ -71,14 +71,7 @@ def batch(step, rank, device):
 @torch.inference_mode()
 def run_rank(rank, num_ranks, device_type):
     """Compares on this rank, and says so. Raises AssertionError where something differs."""
-    device = device_type if device_type == "cpu" else f"cuda:{rank}"
-    if device_type != "cpu":
-        torch.cuda.set_device(device)
-    torch.manual_seed(0)
-    router, experts = Router().to(device), Experts().to(device)
-    single = SingleLayer(Router(), Experts()).to(device)
-    single.router.load_state_dict(router.state_dict())
-    single.experts.load_state_dict(experts.state_dict())
+    device, router, experts, single = layers_of(rank, device_type)
     with moeway.torch.communicator(device=device) as communicator:
         layer = Inference(communicator, router, experts, device)
         num_tokens = 0

@@ -100,8 +100,9 @@ def train(layer, batches_of, reduce):
     return losses
 
 
-def run_rank(rank, num_ranks, device_type):
-    """Trains on this rank, compares with one process, and says so. Raises AssertionError where they differ."""
+def layers_of(rank, device_type):
+    """The rank's device, and there a router and all experts, the same on every rank, and the layer in one process with copies
+    of them."""
     device = device_type if device_type == "cpu" else f"cuda:{rank}"
     if device_type != "cpu":
         torch.cuda.set_device(device)
@@ -110,6 +111,12 @@ def run_rank(rank, num_ranks, device_type):
     single = SingleLayer(Router(), Experts()).to(device)
     single.router.load_state_dict(router.state_dict())
     single.experts.load_state_dict(experts.state_dict())
+    return device, router, experts, single
+
+
+def run_rank(rank, num_ranks, device_type):
+    """Trains on this rank, compares with one process, and says so. Raises AssertionError where they differ."""
+    device, router, experts, single = layers_of(rank, device_type)
 
     def add_up(tensor):
         distributed.all_reduce(tensor)
